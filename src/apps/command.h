@@ -1,0 +1,33 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/progress.h"
+#include "base/status.h"
+
+namespace eaglet::apps {
+
+/// What every command gets from the command line's common flags.
+struct Context {
+  Progress* progress = nullptr;  // talk on stderr
+  bool json = false;             // results as one JSON document on stdout
+  std::string program;           // argv[0], to start ourselves again
+};
+
+/// One command: adds its flags to `app` (whose callback is left alone) and returns what to run after parsing.
+/// The returned function prints results to stdout and hands any failure back; it never exits.
+using Run = std::function<Status(Context&)>;
+
+Run add_generate(CLI::App& app);
+Run add_extract(CLI::App& app);
+Run add_train(CLI::App& app);
+Run add_evaluate(CLI::App& app);
+Run add_export(CLI::App& app);
+Run add_import(CLI::App& app);
+Run add_inspect(CLI::App& app);
+Run add_run(CLI::App& app);
+
+}  // namespace eaglet::apps

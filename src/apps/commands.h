@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+#include "apps/command.h"
+
+namespace eaglet::apps {
+
+/// One line of `eaglet --help`; `add` is declared in apps/command.h.
+struct CommandEntry {
+  const char* name;
+  const char* summary;
+  Run (*add)(CLI::App&);
+};
+
+const std::vector<CommandEntry>& commands();
+
+}  // namespace eaglet::apps

@@ -1,0 +1,1 @@
+set(EAGLET_ROOM_LIBRARIES CLI11::CLI11 tomlplusplus::tomlplusplus)

@@ -1,0 +1,81 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/rng.h"
+
+namespace eaglet {
+namespace {
+
+std::string fresh_directory(const std::string& name) {
+  const std::string path = testing::TempDir() + "eaglet_base_" + name;
+  std::filesystem::remove_all(path);
+  std::filesystem::create_directories(path);
+  return path;
+}
+
+TEST(Hash, Crc32cKnownValue) { EXPECT_EQ(crc32c("123456789", 9), 0xE3069283u); }
+
+TEST(AtomicFile, NothingAppearsWithoutCommit) {
+  const std::string path = fresh_directory("atomic") + "/file";
+  {
+    auto file = AtomicFile::create(path);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->write("half").ok());
+  }
+  EXPECT_FALSE(path_exists(path));
+  EXPECT_FALSE(path_exists(path + ".tmp"));
+  ASSERT_TRUE(write_file_atomic(path, "whole").ok());
+  EXPECT_EQ(*read_file(path), "whole");
+}
+
+TEST(LineAppender, CutsTheHalfLineThatAKillLeft) {
+  const std::string path = fresh_directory("lines") + "/log";
+  ASSERT_TRUE(write_file_atomic(path, "one\ntwo\nthr").ok());
+  auto appender = LineAppender::open(path);
+  ASSERT_TRUE(appender.ok());
+  EXPECT_EQ(appender->cut_bytes(), 3u);
+  ASSERT_TRUE(appender->append("three").ok());
+  EXPECT_EQ(*read_file(path), "one\ntwo\nthree\n");
+}
+
+TEST(DirectoryLock, SecondTakerIsToldWhoHasIt) {
+  const std::string path = fresh_directory("lock");
+  auto first = DirectoryLock::take(path);
+  ASSERT_TRUE(first.ok());
+  auto second = DirectoryLock::take(path);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::kBusy);
+  EXPECT_NE(second.status().what().find(std::to_string(getpid())), std::string::npos);
+}
+
+TEST(Files, MissingFileIsNotFound) {
+  EXPECT_EQ(read_file("/no/such/file").status().code(), StatusCode::kNotFound);
+}
+
+TEST(Rng, SameSeedSameNumbersAndNormalMoments) {
+  Rng a(7, 1), b(7, 1), c(7, 2);
+  EXPECT_EQ(a.next(), b.next());
+  EXPECT_NE(a.next(), c.next());
+  double sum = 0, squares = 0;
+  const int n = 100000;
+  for (int i = 0; i < n; ++i) {
+    const double x = a.normal();
+    sum += x;
+    squares += x * x;
+  }
+  EXPECT_NEAR(sum / n, 0, 0.02);
+  EXPECT_NEAR(squares / n, 1, 0.02);
+}
+
+TEST(Clock, HumanForms) {
+  EXPECT_EQ(human_duration(187), "3m07s");
+  EXPECT_EQ(human_bytes(1880883200.0), "1.88 GB");
+  EXPECT_EQ(rfc3339_utc(0), "1970-01-01T00:00:00Z");
+}
+
+}  // namespace
+}  // namespace eaglet

@@ -1,0 +1,16 @@
+#pragma once
+
+namespace eaglet {
+
+/// SIGINT and SIGTERM set a flag that long loops ask for; a second one ends the process at once with 128 + signal.
+/// SIGPIPE is ignored (writes fail with EPIPE instead). Call once, early, from the command layer.
+void install_interrupt_handlers();
+
+/// The signal that asked us to stop, or 0.
+int interrupt_signal();
+inline bool interrupted() { return interrupt_signal() != 0; }
+
+/// For tests: as if `signal` had arrived (0 clears).
+void set_interrupt_for_test(int signal);
+
+}  // namespace eaglet

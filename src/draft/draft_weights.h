@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "draft/draft_config.h"
+#include "vocab/draft_vocab.h"
+
+namespace eaglet {
+
+/// One parameter tensor inside the draft's single block of fp32 parameters. Names are speculators'
+/// ("fc.weight", "layers.0.self_attn.q_proj.weight", ..., "lm_head.weight").
+struct ParameterInfo {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t offset = 0, elements = 0;   // in floats
+  bool trainable = true;
+};
+
+/// The table of a draft's parameters: a pure function of the config. lm_head is last, so that a frozen head makes the
+/// trainable part one contiguous range. Embeddings are not in it: they are the target's (frozen).
+std::vector<ParameterInfo> parameter_table(const DraftConfig& config, bool train_head);
+
+/// A draft's weights in memory.
+struct DraftWeights {
+  DraftConfig config;
+  DraftVocab vocab;
+  std::vector<ParameterInfo> table;
+  std::vector<float> values;               // all parameters, in table order, 64-byte aligned offsets not guaranteed
+  /// Own embeddings when a foreign draft brought some that differ from the target's; else empty.
+  std::vector<float> embed_tokens;
+  const ParameterInfo* find(const std::string& name) const;
+  float* data(const std::string& name);
+  const float* data(const std::string& name) const;
+};
+
+/// New matrices normal(0, 0.02) from `seed`, norms 1; lm_head rows of the draft vocabulary and the final norm copied from the target.
+DraftWeights new_draft(const DraftConfig& config, const DraftVocab& vocab, bool train_head, const std::vector<float>& target_head,
+                       const std::vector<float>& target_final_norm, std::uint64_t seed);
+
+/// What loading did with every tensor of the file and of the draft.
+struct LoadReport {
+  std::vector<std::string> loaded;
+  struct Skipped { std::string name, reason; };
+  std::vector<Skipped> skipped;            // in the file, not used
+  std::vector<Skipped> missing;            // in the draft, not in the file
+};
+
+/// Reads a draft directory: config.json + model.safetensors (ours, speculators or SpecForge/EAGLE names: midlayer.*,
+/// layers.0.*, model.*). lm_head / vocabulary missing with a reduced vocabulary is an error, not a guess.
+Result<DraftWeights> read_draft(const std::string& directory, bool train_head, LoadReport* report);
+/// Writes config.json and model.safetensors (fp32, speculators names, d2t offsets and t2d when reduced) into an existing directory.
+Status write_draft(const std::string& directory, const DraftWeights& draft);
+
+}  // namespace eaglet

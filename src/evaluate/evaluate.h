@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/progress.h"
+#include "base/status.h"
+
+namespace eaglet {
+
+struct EvaluateOptions {
+  std::string draft_path, model_path, store_path;   // checkpoint directory, target GGUF, states/
+  std::int64_t hold_out_every = 10;                 // 0: every document of the store
+  std::int64_t ttt_steps = 3;                       // depths evaluated
+  std::int64_t max_seq_len = 2048;
+  int threads = 0;
+};
+
+struct DepthAcceptance {
+  double right = 0, total = 0;                      // against the target's best over the whole vocabulary
+  double right_in_vocab = 0;                        // against its best inside the draft vocabulary (training's full_acc)
+  double loss = 0;                                  // mean kl over counted rows
+};
+struct WalkedAcceptance {
+  std::int64_t draft_length = 0;                    // N
+  double rounds = 0, accepted = 0;
+  double acceptance_length() const { return rounds > 0 ? 1.0 + accepted / rounds : 0; }
+  std::vector<double> accepted_at;                  // [N] rounds in which position i was accepted
+};
+struct EvaluateReport {
+  std::int64_t documents = 0, supervised_tokens = 0;
+  std::vector<DepthAcceptance> depth;
+  double acceptance_length = 0;                     // 1 + sum right/total, every supervised row
+  double teacher_best_outside_share = 0;
+  std::vector<WalkedAcceptance> walked;             // N = 1..ttt_steps
+  std::vector<std::string> document_ids;
+};
+Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progress);
+
+/// The real thing: prompts through llama.cpp with and without the draft, greedy.
+struct ServeOptions {
+  std::string target_path;                          // GGUF as it is served (see --serve-type)
+  std::string draft_gguf;
+  std::string conversations_path;                   // prompts = tokens before the answer; as many tokens as the answer has
+  std::vector<std::string> ids;                     // which rows; empty = all
+  std::vector<std::int64_t> draft_lengths = {1, 2, 3, 4, 5, 6};
+  std::int64_t max_tokens = 0;                      // 0: as many as the recorded answer
+  int threads = 0;
+};
+struct ServedLength {
+  std::int64_t draft_length = 0;
+  double tokens = 0, drafted = 0, accepted = 0, passes = 0, seconds = 0;
+  std::vector<double> accepted_at;                  // by depth
+  double acceptance_length() const { return tokens > accepted ? tokens / (tokens - accepted) : 0; }
+  double tokens_per_second() const { return seconds > 0 ? tokens / seconds : 0; }
+};
+struct ServeDifference { std::string id; std::int64_t position = 0; std::int32_t plain = 0, drafted = 0; double plain_logit = 0, drafted_logit = 0; bool excused_tie = false; };
+struct ServeReport {
+  std::int64_t prompts = 0;
+  double plain_tokens = 0, plain_seconds = 0;
+  std::vector<ServedLength> lengths;
+  std::vector<ServeDifference> differences;
+  double plain_tokens_per_second() const { return plain_seconds > 0 ? plain_tokens / plain_seconds : 0; }
+};
+Result<ServeReport> serve(const ServeOptions& options, Progress& progress);
+
+}  // namespace eaglet

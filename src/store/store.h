@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+namespace eaglet {
+
+/// What every state in a store has in common; written in each shard's header, checked on every open.
+struct StoreHeader {
+  std::string target_identity;             // TargetFacts::identity of the model that made the states
+  std::string target_name;
+  std::int64_t hidden = 0;                 // width of one state
+  std::int64_t target_layers = 0;          // n
+  std::vector<std::int32_t> aux_layers;    // captured layers: id k = residual stream after k layers (vLLM numbering)
+  bool last_state_is_pre_norm = true;      // state n, before the final norm
+  Dtype dtype = Dtype::kBF16;
+  std::int64_t slots() const { return static_cast<std::int64_t>(aux_layers.size()) + 1; }
+  bool operator==(const StoreHeader&) const = default;
+};
+
+/// One document on its way into a store.
+struct DocumentStates {
+  std::string id;
+  std::vector<std::int32_t> input_ids;
+  std::vector<std::uint8_t> loss_mask;
+  std::vector<std::uint16_t> states;       // bf16 [tokens, slots, hidden]: aux layers in order, then the last state
+};
+
+/// Appends documents to shards of about `shard_bytes` in `directory` (docs/formats/store.md). A document is safe
+/// once append() returned and flush()/finish() or the next shard roll made it durable; a kill at any byte loses at
+/// most the documents after the last durable one, and the next open() takes up what is whole and says what it cut.
+/// One writer per directory; readers may read finished shards at the same time.
+class StoreWriter {
+ public:
+  static Result<std::unique_ptr<StoreWriter>> open(const std::string& directory, const StoreHeader& header,
+                                                   std::uint64_t shard_bytes = std::uint64_t{1} << 30);
+  virtual ~StoreWriter() = default;
+  /// Ids that are already whole in the store (from earlier runs), in stored order.
+  virtual const std::vector<std::string>& finished_ids() const = 0;
+  /// What open() had to cut or throw away after a kill; empty when nothing.
+  virtual const std::vector<std::string>& recovery_notes() const = 0;
+  virtual Status append(const DocumentStates& document) = 0;
+  /// Makes everything appended so far durable.
+  virtual Status flush() = 0;
+  /// Closes the last shard (directory at its end, rename). No append after it.
+  virtual Status finish() = 0;
+};
+
+struct StoredDocument {
+  std::string id;
+  std::int64_t tokens = 0;
+  std::int64_t supervised_tokens = 0;
+};
+
+/// Random access by document over all finished shards of a directory, mapped. Thread-safe for reading.
+class StoreReader {
+ public:
+  static Result<std::unique_ptr<StoreReader>> open(const std::string& directory);
+  virtual ~StoreReader() = default;
+  virtual const StoreHeader& header() const = 0;
+  virtual const std::vector<StoredDocument>& documents() const = 0;
+  virtual std::uint64_t bytes() const = 0;
+  /// Copies document i out; checks its checksum (kDataLoss names shard and document).
+  virtual Result<DocumentStates> read(std::size_t i) const = 0;
+  /// Reads and checks every byte; the first damage comes back as an error.
+  virtual Status verify() const = 0;
+};
+
+}  // namespace eaglet

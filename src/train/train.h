@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/progress.h"
+#include "base/status.h"
+
+namespace eaglet {
+
+/// Flags of `eaglet train`; names follow the field's usual ones (the flag is the member with dashes).
+struct TrainOptions {
+  std::string store_path, model_path, output_dir;   // states/, target GGUF, draft/
+  std::string from;                                 // warm start: a draft directory (checkpoint, speculators, SpecForge)
+  std::int64_t epochs = 3, max_steps = 0, max_seq_len = 2048, ttt_steps = 3, draft_vocab_size = 0;  // 0 = no limit / full vocabulary
+  std::string loss_fn = "kl_div";
+  double ttt_step_loss_decay = 1.0;
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01, clip = 1.0;
+  std::string scheduler_type = "cosine";            // linear | cosine | none
+  std::int64_t warmup_steps = -1;                   // -1: 1 % of all steps
+  double min_lr_ratio = 0;
+  bool train_head = true;
+  bool norm_before_residual = false, norm_before_fc = false, fc_norm = false, norm_output = false;
+  std::int64_t sliding_window = 0, num_layers = 1, intermediate_size = 0;  // 0: full attention / the target's
+  std::string draft_arch = "llama";                 // llama | qwen3
+  std::int64_t hold_out_every = 10;                 // every n-th document (0, n, 2n, ...) is held out; 0 = none
+  std::uint64_t seed = 42;
+  int num_workers = 2, threads = 0;
+  std::int64_t checkpoint_every_steps = 0;          // 0: at each epoch's end
+  std::int64_t validate_every_steps = 0;            // 0: at each epoch's end
+  std::int64_t keep_checkpoints = 0;                // 0 = all
+  std::int64_t log_every_steps = 1;
+  bool no_resume = false;                           // refuse to go on from checkpoints found; start anew only in an empty directory
+  bool allow_missing_optimizer = false;
+};
+
+struct TrainReport {
+  std::int64_t steps = 0, total_steps = 0, resumed_from_step = -1;
+  std::string last_checkpoint, best_checkpoint;     // directories
+  double first_loss = 0, last_loss = 0, held_out_acceptance_length = 0;
+  std::vector<double> held_out_full_acc;            // by depth, inside the draft vocabulary
+  double seconds = 0, tokens_per_second = 0;        // this run, real tokens
+  std::int64_t real_tokens = 0, trainable_params = 0, total_params = 0;
+};
+
+Result<TrainReport> train(const TrainOptions& options, Progress& progress);
+
+}  // namespace eaglet
