@@ -32,12 +32,16 @@ struct DraftWeights {
   std::vector<float> values;               // all parameters, in table order, 64-byte aligned offsets not guaranteed
   /// Own embeddings when a foreign draft brought some that differ from the target's; else empty.
   std::vector<float> embed_tokens;
+  /// nullptr when the config has no such tensor.
   const ParameterInfo* find(const std::string& name) const;
   float* data(const std::string& name);
   const float* data(const std::string& name) const;
 };
 
-/// New matrices normal(0, 0.02) from `seed`, norms 1; lm_head rows of the draft vocabulary and the final norm copied from the target.
+/// New matrices normal(0, 0.02) from `seed`, norms 1; lm_head rows of the draft vocabulary and the final norm copied from
+/// the target. target_head [V, Ht], target_final_norm [Ht]. Where the draft's width differs from the target's (H != Ht)
+/// nothing can be copied: head normal(0, 0.02), final norm 1, and the caller must train the head. The config is a checked
+/// one (check_draft_config). A tensor's values depend on seed and name only.
 DraftWeights new_draft(const DraftConfig& config, const DraftVocab& vocab, bool train_head, const std::vector<float>& target_head,
                        const std::vector<float>& target_final_norm, std::uint64_t seed);
 
