@@ -77,8 +77,14 @@ Status check_settings(const DraftConfig& c) {
   if (!c.sliding_window.empty() && static_cast<std::int64_t>(c.sliding_window.size()) != c.num_layers) {
     return bad(fmt::format("{} window settings for {} layers", c.sliding_window.size(), c.num_layers));
   }
+  std::int64_t common_window = 0;  // a config.json has room for one width
   for (const std::int64_t window : c.sliding_window) {
     if (window < 0) return bad(fmt::format("sliding_window is {}", window));
+    if (window > 0 && common_window > 0 && window != common_window) {
+      return bad(fmt::format("windows of {} and {} in one draft; all sliding layers share one", common_window,
+                             window));
+    }
+    if (window > 0) common_window = window;
   }
   return {};
 }
