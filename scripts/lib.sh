@@ -34,7 +34,7 @@ run_step() {
   trap 'kill -- "-$child" 2>/dev/null; wait "$child" 2>/dev/null; exit 130' INT TERM
   while kill -0 "$child" 2>/dev/null; do
     sleep 0.5
-    last=$(tail -c 300 "$log" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 | cut -c 1-90)
+    last=$(tail -c 300 "$log" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 | cut -c 1-90) || true
     if [ $live = yes ]; then
       printf '\r  %s  %s\033[K' "$(clock $((SECONDS - begun)))" "$last" >&2
     elif [ $((SECONDS - shown)) -ge 10 ]; then
