@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <stdexcept>
 #include <utility>
 
@@ -50,6 +51,31 @@ void judge_entry(const std::string& directory, const Json& entry, FolderCheck* c
   check->whole = false;
   if (!(optional && absent)) check->usable = false;
   check->reason += (check->reason.empty() ? "" : "; ") + wrong;
+}
+
+bool is_unfinished(const std::string& name) {
+  const std::string_view suffix = kTemporarySuffix;
+  if (name.size() <= suffix.size() || !name.ends_with(suffix)) return false;
+  return checkpoint_step(name.substr(0, name.size() - suffix.size())).has_value();
+}
+
+// A whole folder of the same name is the same step saved again and is replaced; a broken one is kept under
+// another name.
+Status put_in_place(const std::string& checkpoints, const std::string& name, const std::string& temporary,
+                    const std::function<void(const std::string&)>& note) {
+  const std::string final_path = checkpoints + "/" + name;
+  std::string replaced;
+  if (path_exists(final_path)) {
+    const bool whole = check_folder(final_path).whole;
+    EAGLET_ASSIGN_OR_RETURN(const std::string aside,
+                            set_aside(checkpoints, name, whole ? "replaced" : "broken"));
+    if (whole)
+      replaced = checkpoints + "/" + aside;
+    else
+      note(name + " was there and not whole: it is now " + aside);
+  }
+  EAGLET_RETURN_IF_ERROR(rename_synced(temporary, final_path));
+  return replaced.empty() ? Status() : remove_all(replaced);
 }
 
 }  // namespace
@@ -127,14 +153,16 @@ Status write_folder(const std::string& checkpoints, const std::string& name,
   Status status = make_directories(temporary);
   if (status.ok()) status = fill(temporary);
   if (status.ok()) status = seal_folder(temporary);
-  if (status.ok() && path_exists(final_path)) {
-    const Result<std::string> aside = set_aside(checkpoints, name, "broken");
-    status = aside.status();
-    if (status.ok()) note(name + " was there and not whole: it is now " + *aside);
-  }
-  if (status.ok()) status = rename_synced(temporary, final_path);
+  if (status.ok()) status = put_in_place(checkpoints, name, temporary, note);
   if (!status.ok()) (void)remove_all(temporary);
   return status;
+}
+
+Status remove_unfinished(const std::string& checkpoints) {
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_directory(checkpoints));
+  for (const std::string& name : names)
+    if (is_unfinished(name)) EAGLET_RETURN_IF_ERROR(remove_all(checkpoints + "/" + name));
+  return {};
 }
 
 Result<std::vector<std::string>> checkpoint_names(const std::string& checkpoints) {
@@ -148,14 +176,26 @@ Result<std::vector<std::string>> checkpoint_names(const std::string& checkpoints
   return names;
 }
 
+Result<FoundCheckpoint> find_named(const std::string& checkpoints, const std::string& name_or_path) {
+  std::filesystem::path path =
+      std::filesystem::path(checkpoints) / std::filesystem::path(name_or_path).filename();
+  std::error_code error;
+  if (std::filesystem::is_symlink(path, error))
+    path.replace_filename(std::filesystem::read_symlink(path, error).filename());
+  const std::string name = path.filename().string();
+  const auto step = checkpoint_step(name);
+  if (!step || !is_directory(path.string()))
+    return Status(StatusCode::kNotFound, "there is no checkpoint " + name_or_path, checkpoints,
+                  "give the name of one of its folders, for example step-000200");
+  return FoundCheckpoint{*step, name, path.string(), check_folder(path.string())};
+}
+
 Result<CheckpointSearch> find_newest(const std::string& checkpoints) {
   CheckpointSearch search;
   if (!is_directory(checkpoints)) return search;
   EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> all, list_directory(checkpoints));
   for (const std::string& name : all) {
-    const std::size_t cut = name.size() - std::min<std::size_t>(name.size(), 4);
-    if (name.substr(cut) == kTemporarySuffix && checkpoint_step(name.substr(0, cut)))
-      search.unfinished.push_back(name);
+    if (is_unfinished(name)) search.unfinished.push_back(name);
   }
   EAGLET_ASSIGN_OR_RETURN(std::vector<std::string> names, checkpoint_names(checkpoints));
   std::reverse(names.begin(), names.end());

@@ -41,6 +41,10 @@ Status write_folder(const std::string& checkpoints, const std::string& name,
                     const std::function<Status(const std::string& directory)>& fill,
                     const std::function<void(const std::string&)>& note);
 
+/// Removes temporary folders that a kill left. Only while holding the run's lock, and after a later save
+/// succeeded.
+Status remove_unfinished(const std::string& checkpoints);
+
 struct FoundCheckpoint {
   std::int64_t step = -1;
   std::string name, path;
@@ -54,6 +58,9 @@ struct CheckpointSearch {
 /// Looks from the highest number down and stops at the first usable one. Deletes nothing. A missing directory
 /// has none.
 Result<CheckpointSearch> find_newest(const std::string& checkpoints);
+
+/// One asked for by name ("step-000300", "best") or path, checked. kNotFound.
+Result<FoundCheckpoint> find_named(const std::string& checkpoints, const std::string& name_or_path);
 
 /// Names of all step-<n> folders, by number ascending, unchecked.
 Result<std::vector<std::string>> checkpoint_names(const std::string& checkpoints);
