@@ -2,8 +2,9 @@
 add_library(eaglet_options INTERFACE)
 target_compile_options(eaglet_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
                        -Wimplicit-fallthrough -fno-math-errno)
-# GCC 12 warns about std::string operator+ inside the standard library (GCC bug 105329).
-target_compile_options(eaglet_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(eaglet_options INTERFACE -Wno-restrict)  # false alarms on "literal" + std::string (GCC bug 105651)
+endif()
 if(EAGLET_WERROR)
   target_compile_options(eaglet_options INTERFACE -Werror)
 endif()
