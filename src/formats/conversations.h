@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -29,11 +29,14 @@ struct BrokenLine {
 
 struct ConversationFile {
   std::vector<Conversation> conversations;
-  std::vector<BrokenLine> broken;
+  std::vector<BrokenLine> broken;         // a repeated id counts here too: the first line of an id wins
+  std::uint64_t lines = 0;                // lines in the file = conversations + broken + blank_lines
+  std::uint64_t blank_lines = 0;
 };
 
 /// Reads our own rows and rows of prompt_ids + response_ids + stop ("eos" | "limit").
-/// A half last line without newline (a killed writer) counts as broken. kNotFound, kDataLoss (no usable line at all).
+/// A half last line without newline (a killed writer) counts as broken; a whole one without newline is read.
+/// kNotFound, kDataLoss (no usable line at all: the first reason is told).
 Result<ConversationFile> read_conversations(const std::string& path);
 /// One row. Errors name the field.
 Result<Conversation> parse_conversation(std::string_view line);
@@ -49,7 +52,12 @@ struct Prompt {
 struct PromptFile {
   std::vector<Prompt> prompts;
   std::vector<BrokenLine> broken;         // duplicates of an id count here too
+  std::uint64_t lines = 0, blank_lines = 0;
 };
+/// One row: id and messages (the last turn is the one to answer) or prompt_ids. Role names are lower-cased, content
+/// given as a list of text parts is joined. Errors name the field.
+Result<Prompt> parse_prompt(std::string_view line);
+/// kNotFound, kDataLoss (no usable line at all).
 Result<PromptFile> read_prompts(const std::string& path);
 
 }  // namespace eaglet

@@ -6,7 +6,34 @@
 
 namespace eaglet {
 
+namespace {
+constexpr int kMaxDepth = 200;
+
+bool nested_too_deep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+}  // namespace
+
 Result<Json> parse_json(std::string_view text) {
+  if (nested_too_deep(text))
+    return Status(StatusCode::kDataLoss, fmt::format("JSON nested deeper than {} levels", kMaxDepth));
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& error) {
