@@ -7,14 +7,10 @@
 
 #include "base/status.h"
 #include "draft/draft_weights.h"
+#include "ops/loss_kind.h"
 
 namespace eaglet {
 
-enum class LossKind { kKl, kRkl, kJsd, kCe, kTv, kNla, kLkHybrid };
-struct LossTerm {
-  LossKind kind = LossKind::kKl;
-  double weight = 1.0;
-};
 /// "kl_div", "rkl", ... or a JSON object of weights {"ce": 0.1, "tv": 0.9}.
 Result<std::vector<LossTerm>> parse_loss(const std::string& text);
 

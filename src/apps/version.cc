@@ -1,0 +1,65 @@
+#include "apps/version.h"
+
+#include <fmt/core.h>
+#include <hwy/highway.h>
+#include <llama.h>
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <toml++/toml.h>
+#include <xxhash.h>
+
+#include <CLI/CLI.hpp>
+#include <thread>
+
+#include "build-info.h"
+
+namespace eaglet::apps {
+namespace {
+
+std::string dnnl_text() {
+  const dnnl_version_t* version = dnnl_version();
+  return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
+}
+
+std::string fmt_text() {
+  return fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100);
+}
+
+std::string xxhash_text() {
+  const unsigned version = XXH_versionNumber();
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+}  // namespace
+
+Json version_facts(const BuildFacts& build) {
+  return Json{{"schema", 1},
+              {"version", build.version},
+              {"revision", build.revision},
+              {"build_type", build.build_type},
+              {"compiler", build.compiler},
+              {"cores", std::thread::hardware_concurrency()},
+              {"libraries",
+               {{"llama.cpp", llama_build_info()},
+                {"oneDNN", dnnl_text()},
+                {"OpenMP", _OPENMP},
+                {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
+                                              NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
+                {"fmt", fmt_text()},
+                {"CLI11", CLI11_VERSION},
+                {"toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
+                {"xxHash", xxhash_text()},
+                {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)}}}};
+}
+
+std::string version_text(const BuildFacts& build) {
+  const Json facts = version_facts(build);
+  std::string out = fmt::format("eaglet {} ({}, {}, {})\n", build.version, build.revision, build.build_type,
+                                build.compiler);
+  for (const auto& [name, version] : facts["libraries"].items())
+    out +=
+        fmt::format("  {:<14} {}\n", name, version.is_string() ? version.get<std::string>() : version.dump());
+  return out;
+}
+
+}  // namespace eaglet::apps

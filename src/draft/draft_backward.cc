@@ -1,0 +1,195 @@
+#include <utility>
+
+#include "draft/draft_core.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/rows.h"
+#include "ops/swiglu.h"
+
+namespace eaglet::draft_core {
+namespace {
+
+// d_x [n_q, H]: gradient of x_out in, gradient of x_mid out.
+void mlp_backward(const LayerRows& rows, std::int64_t layer, Core* core, LayerStep* s) {
+  const Dims& d = core->dims;
+  Buffers& b = core->buffers;
+  const LayerWeights& w = core->weights.layers[static_cast<std::size_t>(layer)];
+  const LayerWeights& g = core->gradients.layers[static_cast<std::size_t>(layer)];
+  linear_backward_input(rows.n_q, d.H, d.F, b.d_x, w.down, d.F, false, b.act);
+  swiglu_backward(rows.n_q, d.F, s->gate, s->up, b.act);  // gate, up become their gradients, act is act again
+  linear_backward_weight(rows.n_q, d.H, d.F, b.d_x, b.act, d.F, g.down);
+  linear_backward_input(rows.n_q, d.F, d.H, s->gate, w.gate, d.H, false, b.d_part);
+  linear_backward_input(rows.n_q, d.F, d.H, s->up, w.up, d.H, true, b.d_part);
+  linear_backward_weight(rows.n_q, d.F, d.H, s->gate, s->zn, d.H, g.gate);
+  linear_backward_weight(rows.n_q, d.F, d.H, s->up, s->zn, d.H, g.up);
+  rms_norm_backward(rows.n_q, d.H, s->x_mid, w.post_norm, s->z_inv, b.d_part, true, b.d_x, g.post_norm, b.norm_partial);
+}
+
+void heads_backward(const LayerRows& rows, std::int64_t layer, Core* core, LayerStep* s) {
+  const Dims& d = core->dims;
+  Buffers& b = core->buffers;
+  const LayerWeights& w = core->weights.layers[static_cast<std::size_t>(layer)];
+  const LayerWeights& g = core->gradients.layers[static_cast<std::size_t>(layer)];
+  rope_rotate_backward(rows.n_q, d.N, d.D / 2, rows.q_cos, rows.q_sin, b.d_q);
+  rope_rotate_backward(rows.n_in, d.Kv, d.D / 2, rows.in_cos, rows.in_sin, s->d_k);
+  if (!core->config.qk_norm) return;
+  rms_norm_backward(rows.n_q * d.N, d.D, s->q_raw, w.q_norm, s->q_inv, b.d_q, false, b.d_q, g.q_norm, b.norm_partial);
+  rms_norm_backward(rows.n_in * d.Kv, d.D, s->k_raw, w.k_norm, s->k_inv, s->d_k, false, s->d_k, g.k_norm, b.norm_partial);
+}
+
+void attention_part_backward(int k, const LayerRows& rows, std::int64_t layer, Core* core, LayerStep* s) {
+  const Dims& d = core->dims;
+  Buffers& b = core->buffers;
+  const LayerWeights& w = core->weights.layers[static_cast<std::size_t>(layer)];
+  const LayerWeights& g = core->gradients.layers[static_cast<std::size_t>(layer)];
+  linear_backward_input(rows.n_q, d.H, d.q_width(), b.d_x, w.o, d.q_width(), false, b.d_attn);
+  linear_backward_weight(rows.n_q, d.H, d.q_width(), b.d_x, s->attn, d.q_width(), g.o);
+  AttentionPointers pointers;
+  const AttentionInputs in = attention_inputs(*core, k, layer, rows, &pointers);
+  const LayerStep& zero = b.at[0][static_cast<std::size_t>(layer)];
+  AttentionGradients gradients;
+  gradients.d_out = b.d_attn;
+  gradients.d_queries = b.d_q;
+  gradients.d_keys0 = zero.d_k;
+  gradients.d_values0 = zero.d_v;
+  gradients.d_own_keys = pointers.d_own_keys.data();
+  gradients.d_own_values = pointers.d_own_values.data();
+  attention_backward(core->attention_shape(layer), in, s->attn, s->lse, gradients, b.attention_scratch,
+                     b.attention_scratch_floats);
+}
+
+// From d_q, d_k, d_v to d_hn [n_in, H], the state halves of the weights, and (layer 0) the embedding halves.
+void qkv_backward(const LayerRows& rows, std::int64_t layer, Core* core, LayerStep* s) {
+  const Dims& d = core->dims;
+  Buffers& b = core->buffers;
+  const LayerWeights& w = core->weights.layers[static_cast<std::size_t>(layer)];
+  const LayerWeights& g = core->gradients.layers[static_cast<std::size_t>(layer)];
+  const std::int64_t columns = layer == 0 ? 2 * d.H : d.H, state = layer == 0 ? d.H : 0;
+  const float* hn_q = s->hn;
+  if (rows.q_in != nullptr) {
+    gather_rows(rows.n_q, d.H, s->hn, rows.q_in, b.hn_of_queries);
+    hn_q = b.hn_of_queries;
+  }
+  linear_backward_weight(rows.n_q, d.q_width(), d.H, b.d_q, hn_q, columns, g.q + state);
+  linear_backward_weight(rows.n_in, d.kv_width(), d.H, s->d_k, s->hn, columns, g.k + state);
+  linear_backward_weight(rows.n_in, d.kv_width(), d.H, s->d_v, s->hn, columns, g.v + state);
+  linear_backward_input(rows.n_in, d.kv_width(), d.H, s->d_k, w.k + state, columns, false, b.d_hn);
+  linear_backward_input(rows.n_in, d.kv_width(), d.H, s->d_v, w.v + state, columns, true, b.d_hn);
+  linear_backward_input(rows.n_q, d.q_width(), d.H, b.d_q, w.q + state, columns, false, b.d_part);
+  scatter_add_rows(rows.n_q, d.H, b.d_part, rows.q_in, b.d_hn);
+  if (layer > 0) return;
+  scatter_add_rows(rows.n_q, d.q_width(), b.d_q, rows.q_source, b.d_embed_q);
+  scatter_add_rows(rows.n_in, d.kv_width(), s->d_k, rows.in_source, b.d_embed_k);
+  scatter_add_rows(rows.n_in, d.kv_width(), s->d_v, rows.in_source, b.d_embed_v);
+}
+
+// d_x [n_q, H]: gradient of x_out in; d_in [n_in, H]: gradient of x_in out.
+void layer_backward(int k, std::int64_t layer, Core* core) {
+  const Dims& d = core->dims;
+  Buffers& b = core->buffers;
+  const LayerRows rows = core->layer_rows(k, layer);
+  LayerStep* s = &b.at[static_cast<std::size_t>(k)][static_cast<std::size_t>(layer)];
+  const LayerWeights& w = core->weights.layers[static_cast<std::size_t>(layer)];
+  const LayerWeights& g = core->gradients.layers[static_cast<std::size_t>(layer)];
+  mlp_backward(rows, layer, core, s);
+  attention_part_backward(k, rows, layer, core, s);
+  heads_backward(rows, layer, core, s);
+  qkv_backward(rows, layer, core, s);
+  const bool normed_residual = core->config.norm_before_residual && layer == 0;
+  if (normed_residual) scatter_add_rows(rows.n_q, d.H, b.d_x, rows.q_in, b.d_hn);
+  rms_norm_backward(rows.n_in, d.H, s->x_in, w.state_norm, s->hn_inv, b.d_hn, false, b.d_in, g.state_norm, b.norm_partial);
+  if (!normed_residual) scatter_add_rows(rows.n_q, d.H, b.d_x, rows.q_in, b.d_in);
+}
+
+// Gradient of x_out of the last layer at step k: from the head, and from the state that step k+1 took over (d_in of that step).
+void start_step(int k, Core* core) {
+  const Dims& d = core->dims;
+  Buffers& b = core->buffers;
+  const auto step = static_cast<std::size_t>(k), last = static_cast<std::size_t>(d.L - 1);
+  const RowPlan::Step& plan = core->plan.steps[step];
+  const std::int64_t live = core->num_live(k);
+  const bool carried = k + 1 < d.K;
+  zero_rows(live, d.H, b.d_part);
+  scatter_add_rows(static_cast<std::int64_t>(plan.entry_live.size()), d.H, b.d_xs[step], plan.entry_live.data(), b.d_part);
+  if (carried && core->config.norm_output)
+    scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->plan.steps[step + 1].parent.data(), b.d_part);
+  rms_norm_backward(live, d.H, b.at[step][last].x_out, core->weights.norm, b.f_inv[step], b.d_part, false, b.d_x,
+                    core->gradients.norm, b.norm_partial);
+  if (carried && !core->config.norm_output)
+    scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->plan.steps[step + 1].parent.data(), b.d_x);
+}
+
+void embeddings_backward(Core* core) {
+  const Dims& d = core->dims;
+  Buffers& b = core->buffers;
+  const std::int64_t keys = core->num_keys();
+  const LayerWeights& w = core->weights.layers[0];
+  const LayerWeights& g = core->gradients.layers[0];
+  linear_backward_weight(keys, d.q_width(), d.H, b.d_embed_q, b.embed_normed, 2 * d.H, g.q);
+  linear_backward_weight(keys, d.kv_width(), d.H, b.d_embed_k, b.embed_normed, 2 * d.H, g.k);
+  linear_backward_weight(keys, d.kv_width(), d.H, b.d_embed_v, b.embed_normed, 2 * d.H, g.v);
+  linear_backward_input(keys, d.q_width(), d.H, b.d_embed_q, w.q, 2 * d.H, false, b.d_hn);
+  linear_backward_input(keys, d.kv_width(), d.H, b.d_embed_k, w.k, 2 * d.H, true, b.d_hn);
+  linear_backward_input(keys, d.kv_width(), d.H, b.d_embed_v, w.v, 2 * d.H, true, b.d_hn);
+  // The embeddings are the target's and frozen: only the norm's weight learns.
+  rms_norm_backward(keys, d.H, b.embed, core->weights.embed_norm, b.embed_inv, b.d_hn, false, nullptr,
+                    core->gradients.embed_norm, b.norm_partial);
+}
+
+// d_in holds the gradient of h0 [S, H].
+void fuse_backward(Core* core) {
+  const Dims& d = core->dims;
+  Buffers& b = core->buffers;
+  const std::int64_t keys = core->num_keys(), width = d.A * d.Ht;
+  const bool normed = core->config.norm_before_fc || core->config.fc_norm;
+  linear_backward_weight(keys, d.H, width, b.d_in, normed ? b.aux_normed : b.aux, width, core->gradients.fc);
+  if (!normed) return;
+  linear_backward_input(keys, d.H, width, b.d_in, core->weights.fc, width, false, b.d_part);
+  if (core->config.norm_before_fc) {
+    rms_norm_backward(keys, width, b.aux, core->weights.input_norm, b.aux_inv, b.d_part, false, nullptr,
+                      core->gradients.input_norm, b.norm_partial);
+    return;
+  }
+  for (std::int64_t i = 0; i < d.A; ++i)  // the captured states are data: only the norms' weights learn
+    for (std::int64_t r = 0; r < keys; ++r) {
+      const float* dy = b.d_part + r * width + i * d.Ht;
+      const float* x = b.aux + r * width + i * d.Ht;
+      float* dw = core->gradients.fc_norm[static_cast<std::size_t>(i)];
+      const float inv = b.aux_inv[i * keys + r];
+      for (std::int64_t j = 0; j < d.Ht; ++j) dw[j] += dy[j] * x[j] * inv;
+    }
+}
+
+void zero_key_gradients(Core* core) {
+  const Dims& d = core->dims;
+  Buffers& b = core->buffers;
+  for (int k = 0; k < d.K; ++k)
+    for (LayerStep& s : b.at[static_cast<std::size_t>(k)]) {
+      const std::int64_t rows = k == 0 ? core->num_keys() : core->num_live(k);
+      zero_rows(rows, d.kv_width(), s.d_k);
+      zero_rows(rows, d.kv_width(), s.d_v);
+    }
+  zero_rows(core->num_keys(), d.q_width(), b.d_embed_q);
+  zero_rows(core->num_keys(), d.kv_width(), b.d_embed_k);
+  zero_rows(core->num_keys(), d.kv_width(), b.d_embed_v);
+}
+
+}  // namespace
+
+void backward(Core* core) {
+  const Dims& d = core->dims;
+  Buffers& b = core->buffers;
+  zero_key_gradients(core);
+  for (int k = static_cast<int>(d.K) - 1; k >= 0; --k) {
+    start_step(k, core);
+    for (std::int64_t layer = d.L - 1; layer >= 0; --layer) {
+      layer_backward(k, layer, core);
+      if (layer > 0) std::swap(b.d_x, b.d_in);  // x_in of this layer is x_out of the one below
+    }
+  }
+  embeddings_backward(core);
+  fuse_backward(core);
+}
+
+}  // namespace eaglet::draft_core

@@ -1,0 +1,146 @@
+#include "ops/head_loss.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/threads.h"
+#include "ops/linear.h"
+#include "ops/loss_row.h"
+#include "ops/vector_math.h"
+
+namespace eaglet {
+namespace {
+
+// Stacked rows of one chunk: enough for the GEMMs to run near their peak, few enough for the logits to stay in a large cache.
+constexpr std::int64_t kStackedRows = 256;
+constexpr std::int64_t kMinChunk = 16;
+constexpr std::int64_t kArgmaxRows = 64;
+
+// Entries [begin[k], end[k]) of step k have their teacher in the chunk; they lie one after another in the stacked arrays.
+struct Chunk {
+  std::int64_t first_teacher = 0, teachers = 0, rows = 0;
+  std::vector<std::int64_t> begin, end, offset;
+};
+
+void find_entries(const HeadLossInputs& in, std::int64_t first, std::int64_t teachers, Chunk* chunk) {
+  chunk->first_teacher = first;
+  chunk->teachers = teachers;
+  chunk->rows = 0;
+  for (std::size_t k = 0; k < in.xs.size(); ++k) {
+    const std::vector<std::int32_t>& of = *in.teacher[k];
+    chunk->begin[k] = std::lower_bound(of.begin(), of.end(), first) - of.begin();
+    chunk->end[k] = std::lower_bound(of.begin(), of.end(), first + teachers) - of.begin();
+    chunk->offset[k] = chunk->rows;
+    chunk->rows += chunk->end[k] - chunk->begin[k];
+  }
+}
+
+struct Memory {
+  float *teacher_logits, *teacher_p, *stacked_x, *logits, *d_stacked_x, *row_scratch;
+};
+
+Memory carve(const HeadLossShape& shape, float* scratch) {
+  const std::int64_t chunk = head_loss_chunk(shape), rows = chunk * shape.steps;
+  Memory m;
+  m.teacher_logits = scratch;
+  m.teacher_p = m.teacher_logits + chunk * shape.draft_vocab;
+  m.stacked_x = m.teacher_p + chunk * shape.draft_vocab;
+  m.d_stacked_x = m.stacked_x + rows * shape.hidden;
+  m.logits = m.d_stacked_x + rows * shape.hidden;
+  m.row_scratch = m.logits + rows * shape.draft_vocab;
+  return m;
+}
+
+void stack_rows(const HeadLossShape& shape, const HeadLossInputs& in, const Chunk& chunk, float* stacked) {
+  for (std::size_t k = 0; k < in.xs.size(); ++k)
+    std::memcpy(stacked + chunk.offset[k] * shape.hidden, in.xs[k] + chunk.begin[k] * shape.hidden,
+                static_cast<std::size_t>((chunk.end[k] - chunk.begin[k]) * shape.hidden) * sizeof(float));
+}
+
+void unstack_rows(const HeadLossShape& shape, const HeadLossOutputs& out, const Chunk& chunk, const float* stacked) {
+  for (std::size_t k = 0; k < out.d_xs.size(); ++k)
+    std::memcpy(out.d_xs[k] + chunk.begin[k] * shape.hidden, stacked + chunk.offset[k] * shape.hidden,
+                static_cast<std::size_t>((chunk.end[k] - chunk.begin[k]) * shape.hidden) * sizeof(float));
+}
+
+void teacher_rows(const HeadLossShape& shape, const HeadLossInputs& in, const HeadLossOutputs& out, const Chunk& chunk,
+                  const Memory& m, std::vector<TeacherRow>* rows) {
+  linear(chunk.teachers, shape.draft_vocab, shape.target_hidden,
+         in.teacher_states + chunk.first_teacher * shape.target_hidden, in.verifier_head, shape.target_hidden, false,
+         m.teacher_logits);
+  parallel_for(chunk.teachers, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      TeacherRow& row = (*rows)[static_cast<std::size_t>(t)];
+      row = teacher_row(m.teacher_logits + t * shape.draft_vocab, shape.draft_vocab, m.teacher_p + t * shape.draft_vocab);
+      out.teacher_best[chunk.first_teacher + t] = static_cast<std::int32_t>(row.best);
+    }
+  });
+}
+
+void loss_rows(const HeadLossShape& shape, const std::vector<LossTerm>& terms, const HeadLossInputs& in,
+               const HeadLossOutputs& out, const Chunk& chunk, const Memory& m, const std::vector<TeacherRow>& teachers) {
+  parallel_for(chunk.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    float* row_scratch = m.row_scratch + (omp_in_parallel() ? omp_get_thread_num() : 0) * shape.draft_vocab;
+    std::size_t k = 0;
+    for (std::int64_t r = begin; r < end; ++r) {
+      while (r >= chunk.offset[k] + (chunk.end[k] - chunk.begin[k])) ++k;
+      const std::int64_t entry = chunk.begin[k] + r - chunk.offset[k];
+      const auto e = static_cast<std::size_t>(entry);
+      const auto teacher = static_cast<std::size_t>((*in.teacher[k])[e] - chunk.first_teacher);
+      std::int64_t best = 0;
+      out.loss[k][entry] = loss_row(terms, teachers[teacher], shape.draft_vocab, (*in.weight[k])[e],
+                                    m.logits + r * shape.draft_vocab, row_scratch, &best);
+      out.best[k][entry] = static_cast<std::int32_t>(best);
+    }
+  });
+}
+
+}  // namespace
+
+std::int64_t head_loss_chunk(const HeadLossShape& shape) { return std::max(kStackedRows / shape.steps, kMinChunk); }
+
+std::int64_t head_loss_scratch_floats(const HeadLossShape& shape, int threads) {
+  const std::int64_t chunk = head_loss_chunk(shape), rows = chunk * shape.steps;
+  return (2 * chunk + rows + threads) * shape.draft_vocab + 2 * rows * shape.hidden;
+}
+
+void head_loss(const HeadLossShape& shape, const std::vector<LossTerm>& terms, const HeadLossInputs& in,
+               const HeadLossOutputs& out, float* scratch) {
+  const std::int64_t chunk_teachers = head_loss_chunk(shape);
+  const Memory m = carve(shape, scratch);
+  Chunk chunk;
+  chunk.begin.resize(in.xs.size());
+  chunk.end.resize(in.xs.size());
+  chunk.offset.resize(in.xs.size());
+  std::vector<TeacherRow> teachers(static_cast<std::size_t>(chunk_teachers));
+  for (std::int64_t first = 0; first < in.num_teachers; first += chunk_teachers) {
+    find_entries(in, first, std::min(chunk_teachers, in.num_teachers - first), &chunk);
+    if (chunk.rows == 0) continue;
+    teacher_rows(shape, in, out, chunk, m, &teachers);
+    stack_rows(shape, in, chunk, m.stacked_x);
+    linear(chunk.rows, shape.draft_vocab, shape.hidden, m.stacked_x, in.head, shape.hidden, false, m.logits);
+    loss_rows(shape, terms, in, out, chunk, m, teachers);
+    if (out.d_xs.empty()) continue;
+    linear_backward_input(chunk.rows, shape.draft_vocab, shape.hidden, m.logits, in.head, shape.hidden, false,
+                          m.d_stacked_x);
+    unstack_rows(shape, out, chunk, m.d_stacked_x);
+    if (out.d_head != nullptr)
+      linear_backward_weight(chunk.rows, shape.draft_vocab, shape.hidden, m.logits, m.stacked_x, shape.hidden, out.d_head);
+  }
+}
+
+std::int64_t best_over_vocab_scratch_floats(std::int64_t vocab) { return kArgmaxRows * vocab; }
+
+void best_over_vocab(std::int64_t n, std::int64_t width, std::int64_t vocab, const float* states, const float* head,
+                     std::int32_t* best, float* scratch) {
+  for (std::int64_t first = 0; first < n; first += kArgmaxRows) {
+    const std::int64_t rows = std::min(kArgmaxRows, n - first);
+    linear(rows, vocab, width, states + first * width, head, width, false, scratch);
+    parallel_for(rows, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r)
+        best[first + r] = static_cast<std::int32_t>(vargmax(scratch + r * vocab, vocab));
+    });
+  }
+}
+
+}  // namespace eaglet
