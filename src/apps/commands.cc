@@ -5,7 +5,8 @@ namespace eaglet::apps {
 const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> all = {
       // In the order of a run: one line a command.
-      {"bench", "measure speed on this machine, as a share of what it could do", add_bench},
+      {"export", "writes a draft for llama.cpp or vLLM", add_export},
+      {"import", "takes in a draft that another tool wrote", add_import},
   };
   return all;
 }
