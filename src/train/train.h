@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,39 +12,52 @@ namespace eaglet {
 
 /// Flags of `eaglet train`; names follow the field's usual ones (the flag is the member with dashes).
 struct TrainOptions {
-  std::string store_path, model_path, output_dir;   // states/, target GGUF, draft/
-  std::string from;                                 // warm start: a draft directory (checkpoint, speculators, SpecForge)
-  std::int64_t epochs = 3, max_steps = 0, max_seq_len = 2048, ttt_steps = 3, draft_vocab_size = 0;  // 0 = no limit / full vocabulary
+  std::string store_path, model_path, output_dir;  // states/, target GGUF, draft/
+  std::string from;  // warm start: a draft directory (checkpoint, speculators, SpecForge)
+  // max_steps 0: epochs decides; otherwise that many updates, whatever epochs says.
+  std::int64_t epochs = 3, max_steps = 0, max_seq_len = 2048, ttt_steps = 3;
+  std::int64_t draft_vocab_size = 0;  // 0 = full vocabulary (with `from`: that draft's)
   std::string loss_fn = "kl_div";
   double ttt_step_loss_decay = 1.0;
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01, clip = 1.0;
-  std::string scheduler_type = "cosine";            // linear | cosine | none
-  std::int64_t warmup_steps = -1;                   // -1: 1 % of all steps
+  std::string scheduler_type = "cosine";   // linear | cosine | none
+  std::int64_t warmup_steps = -1;          // -1: 1 % of the schedule's steps
+  std::int64_t scheduler_total_steps = 0;  // where the schedule ends; 0: with the run
+  double num_cosine_cycles = 0.5;
   double min_lr_ratio = 0;
   bool train_head = true;
   bool norm_before_residual = false, norm_before_fc = false, fc_norm = false, norm_output = false;
   std::int64_t sliding_window = 0, num_layers = 1, intermediate_size = 0;  // 0: full attention / the target's
-  std::string draft_arch = "llama";                 // llama | qwen3
-  std::int64_t hold_out_every = 10;                 // every n-th document (0, n, 2n, ...) is held out; 0 = none
+  std::string draft_arch = "llama";                                        // llama | qwen3
+  std::int64_t hold_out_every = 10;  // every n-th document (0, n, 2n, ...) is held out; 0 = none
   std::uint64_t seed = 42;
   int num_workers = 2, threads = 0;
-  std::int64_t checkpoint_every_steps = 0;          // 0: at each epoch's end
-  std::int64_t validate_every_steps = 0;            // 0: at each epoch's end
-  std::int64_t keep_checkpoints = 0;                // 0 = all
+  std::int64_t checkpoint_every_steps = 0;  // 0: at each epoch's end
+  std::int64_t validate_every_steps = 0;    // 0: at each epoch's end
+  std::int64_t keep_checkpoints = 0;        // newest kept, besides best; 0 = all
   std::int64_t log_every_steps = 1;
-  bool no_resume = false;                           // refuse to go on from checkpoints found; start anew only in an empty directory
+  bool no_resume = false;   // refuse to go on from checkpoints found; start anew only in an empty directory
+  std::string resume_from;  // go on from this checkpoint (name or path); empty: the newest whole one
+  bool start_over = false;  // set what an earlier run left aside (previous-N/) and begin at step 0
   bool allow_missing_optimizer = false;
+  /// Gets a line for people per logged step (the command prints it on stdout); may be empty.
+  std::function<void(const std::string&)> on_step_line;
 };
 
 struct TrainReport {
-  std::int64_t steps = 0, total_steps = 0, resumed_from_step = -1;
-  std::string last_checkpoint, best_checkpoint;     // directories
-  double first_loss = 0, last_loss = 0, held_out_acceptance_length = 0;
-  std::vector<double> held_out_full_acc;            // by depth, inside the draft vocabulary
-  double seconds = 0, tokens_per_second = 0;        // this run, real tokens
-  std::int64_t real_tokens = 0, trainable_params = 0, total_params = 0;
+  std::int64_t steps = 0, total_steps = 0,
+               resumed_from_step = -1;           // steps: finished in all, earlier runs included
+  std::string last_checkpoint, best_checkpoint;  // directories
+  double first_loss = 0, last_loss = 0,
+         held_out_acceptance_length = 0;      // the last validation; 0 = none was made
+  std::vector<double> held_out_full_acc;      // by depth, inside the draft vocabulary
+  double seconds = 0, tokens_per_second = 0;  // this run, real tokens
+  std::int64_t real_tokens = 0;               // of one epoch
+  std::int64_t trainable_params = 0, total_params = 0;
 };
 
+/// Trains a draft on a state store (docs/training.md). Holds the output directory's lock; resumes from the
+/// newest whole checkpoint found there. kInterrupted after a signal: a checkpoint was written first.
 Result<TrainReport> train(const TrainOptions& options, Progress& progress);
 
 }  // namespace eaglet

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "base/status.h"
+#include "runlog/event_file.h"
+#include "runlog/log_record.h"
+#include "runlog/status_file.h"
+
+namespace eaglet {
+
+/// The three records of one run (docs/formats/runlog.md) and the line for people, written together.
+class RunRecords {
+ public:
+  /// `on_line` may be empty. Opens (and mends the end of) log.jsonl, makes a new event file.
+  static Result<RunRecords> open(const std::string& output_dir, const std::string& run_id,
+                                 std::int64_t total_steps, std::function<void(const std::string&)> on_line);
+
+  /// One trained step: log line, TensorBoard scalars, line for people.
+  Status step(const LogRecord& record);
+  Status validation(const LogRecord& record);
+  /// start, resume, checkpoint, warning, end.
+  Status event(const std::string& event, std::int64_t step, std::int64_t epoch, const std::string& message);
+  /// Refreshes status.json; promises the next update within `seconds`. 0: the run is over.
+  Status status(const std::string& phase, double next_within_seconds);
+
+  /// Facts of the last finished step, for status.json.
+  void set_progress(std::int64_t step, double loss, double tokens_per_second);
+
+ private:
+  RunRecords(LineAppender log, EventWriter events, StatusFile status,
+             std::function<void(const std::string&)> on_line)
+      : log_(std::move(log)),
+        events_(std::move(events)),
+        status_file_(std::move(status)),
+        on_line_(std::move(on_line)) {}
+  LineAppender log_;
+  EventWriter events_;
+  StatusFile status_file_;
+  RunStatus now_;
+  std::function<void(const std::string&)> on_line_;
+};
+
+/// "step 41/141  epoch 0  loss 8.914 9.224 9.534  full_acc 0.061 ...".
+std::string step_line(const LogRecord& record, std::int64_t total_steps);
+
+}  // namespace eaglet

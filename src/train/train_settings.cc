@@ -1,0 +1,173 @@
+#include "train/train_settings.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/hash.h"
+#include "draft/draft_model.h"
+
+namespace eaglet {
+namespace {
+
+Status usage(const std::string& flag, const std::string& what, const std::string& todo) {
+  return Status(StatusCode::kUsage, what, flag, todo);
+}
+
+Status check_counts(const TrainOptions& o) {
+  if (o.epochs < 1 && o.max_steps < 1)
+    return usage("--epochs", "nothing to do: 0 epochs and no --max-steps", "give 1 or more");
+  if (o.max_steps < 0) return usage("--max-steps", "negative", "give 0 (no limit) or more");
+  if (o.max_seq_len < 2)
+    return usage("--max-seq-len", fmt::format("{} rows cannot hold a document", o.max_seq_len),
+                 "give 2 or more; 2048 is usual");
+  if (o.ttt_steps < 1 || o.ttt_steps > 64) return usage("--ttt-steps", "must be 1 to 64", "3 is usual");
+  if (o.num_layers < 1) return usage("--num-layers", "must be 1 or more", "1 is what servers load");
+  if (o.draft_vocab_size < 0)
+    return usage("--draft-vocab-size", "negative", "give 0 for the full vocabulary");
+  if (o.hold_out_every < 0 || o.hold_out_every == 1)
+    return usage("--hold-out-every", "1 would hold out every document",
+                 "give 0 (none) or 2 and more; 10 is usual");
+  if (o.num_workers < 1) return usage("--num-workers", "at least one thread must read batches", "2 is usual");
+  for (const auto& [flag, value] :
+       {std::pair{"--sliding-window", o.sliding_window},
+        std::pair{"--intermediate-size", o.intermediate_size},
+        std::pair{"--checkpoint-every-steps", o.checkpoint_every_steps},
+        std::pair{"--validate-every-steps", o.validate_every_steps},
+        std::pair{"--keep-checkpoints", o.keep_checkpoints}, std::pair{"--threads", std::int64_t{o.threads}},
+        std::pair{"--scheduler-total-steps", o.scheduler_total_steps}})
+    if (value < 0) return usage(flag, "negative", "give 0 or more");
+  if (o.log_every_steps < 1) return usage("--log-every-steps", "must be 1 or more", "1 logs every step");
+  return {};
+}
+
+Status check_rates(const TrainOptions& o) {
+  if (!(o.lr > 0) || !std::isfinite(o.lr))
+    return usage("--lr", "must be above 0", "1e-3 for a new draft, 1e-4 after --from");
+  for (const auto& [flag, value] : {std::pair{"--beta1", o.beta1}, std::pair{"--beta2", o.beta2}})
+    if (!(value >= 0 && value < 1))
+      return usage(flag, "must be at least 0 and below 1", "0.9 and 0.95 are usual");
+  if (!(o.eps > 0)) return usage("--eps", "must be above 0", "1e-8 is usual");
+  if (!(o.weight_decay >= 0)) return usage("--weight-decay", "negative", "0.01 is usual");
+  if (!(o.clip >= 0)) return usage("--clip", "negative", "give 0 for no clipping; 1.0 is usual");
+  if (!(o.min_lr_ratio >= 0 && o.min_lr_ratio <= 1))
+    return usage("--min-lr-ratio", "must be 0 to 1", "0 is usual");
+  if (!(o.ttt_step_loss_decay > 0))
+    return usage("--ttt-step-loss-decay", "must be above 0", "1.0 weighs all steps alike");
+  if (!(o.num_cosine_cycles > 0))
+    return usage("--num-cosine-cycles", "must be above 0", "0.5 decays once to 0");
+  return {};
+}
+
+Status check_names(const TrainOptions& o) {
+  if (o.store_path.empty()) return usage("--store-path", "no state store given", "eaglet extract makes one");
+  if (o.model_path.empty())
+    return usage("--model-path", "no target model given", "give the GGUF the states came from");
+  if (o.output_dir.empty())
+    return usage("--output-dir", "no output directory given", "name a directory for this run");
+  if (o.draft_arch != "llama" && o.draft_arch != "qwen3")
+    return usage("--draft-arch", "unknown architecture \"" + o.draft_arch + "\"", "use llama or qwen3");
+  if (o.norm_before_fc && o.fc_norm)
+    return usage("--norm-before-fc", "excludes --fc-norm: both norm the captured states", "choose one");
+  const int ways = int{o.no_resume} + int{o.start_over} + int{!o.resume_from.empty()};
+  if (ways > 1)
+    return usage("--no-resume", "only one of --no-resume, --start-over and --resume-from", "choose one");
+  EAGLET_RETURN_IF_ERROR(parse_schedule_kind(o.scheduler_type).status());
+  const auto loss = parse_loss(o.loss_fn);
+  if (!loss.ok()) return Status(StatusCode::kUsage, loss.status().what(), "--loss-fn", loss.status().todo());
+  return {};
+}
+
+}  // namespace
+
+Status check_train_options(const TrainOptions& options) {
+  EAGLET_RETURN_IF_ERROR(check_names(options));
+  EAGLET_RETURN_IF_ERROR(check_counts(options));
+  return check_rates(options);
+}
+
+std::string store_fingerprint(const StoreReader& store) {
+  const StoreHeader& header = store.header();
+  std::string text =
+      fmt::format("{} {} {} {} {}\n", header.target_identity, header.hidden, header.target_layers,
+                  fmt::join(header.aux_layers, ","), dtype_name(header.dtype));
+  for (const StoredDocument& document : store.documents())
+    text += fmt::format("{} {} {}\n", document.id, document.tokens, document.supervised_tokens);
+  return hex64(xxh64(text));
+}
+
+Json fixed_settings(const TrainOptions& o, const EffectiveSettings& effective) {
+  Json json;
+  json["target_identity"] = effective.target_identity;
+  json["store_fingerprint"] = effective.store_fingerprint;
+  json["hold_out_every"] = o.hold_out_every;
+  json["max_seq_len"] = o.max_seq_len;
+  json["ttt_steps"] = o.ttt_steps;
+  json["ttt_step_loss_decay"] = o.ttt_step_loss_decay;
+  json["loss_fn"] = o.loss_fn;
+  json["draft_vocab_size"] = effective.draft_vocab_size;
+  json["draft_arch"] = o.draft_arch;
+  json["num_layers"] = o.num_layers;
+  json["intermediate_size"] = effective.intermediate_size;
+  json["sliding_window"] = o.sliding_window;
+  json["norm_before_residual"] = o.norm_before_residual;
+  json["norm_before_fc"] = o.norm_before_fc;
+  json["fc_norm"] = o.fc_norm;
+  json["norm_output"] = o.norm_output;
+  json["train_head"] = o.train_head;
+  json["lr"] = o.lr;
+  json["beta1"] = o.beta1;
+  json["beta2"] = o.beta2;
+  json["eps"] = o.eps;
+  json["weight_decay"] = o.weight_decay;
+  json["clip"] = o.clip;
+  json["scheduler_type"] = o.scheduler_type;
+  json["warmup_steps"] = effective.schedule.warmup_steps;
+  // A rate that never changes has no horizon: such a run may be made longer.
+  const bool horizon = effective.schedule.kind != Schedule::Kind::kNone;
+  json["scheduler_total_steps"] = horizon ? effective.schedule.total_steps : 0;
+  json["num_cosine_cycles"] = o.num_cosine_cycles;
+  json["min_lr_ratio"] = o.min_lr_ratio;
+  json["seed"] = o.seed;
+  return json;
+}
+
+Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {
+  Json json;
+  json["store_path"] = o.store_path;
+  json["model_path"] = o.model_path;
+  json["output_dir"] = o.output_dir;
+  json["from"] = o.from;
+  json["epochs"] = o.epochs;
+  json["max_steps"] = o.max_steps;
+  json.update(fixed_settings(o, effective));
+  json["scheduler_total_steps"] = effective.schedule.total_steps;
+  json["num_workers"] = o.num_workers;
+  json["threads"] = effective.threads;
+  json["checkpoint_every_steps"] = o.checkpoint_every_steps;
+  json["validate_every_steps"] = o.validate_every_steps;
+  json["keep_checkpoints"] = o.keep_checkpoints;
+  json["log_every_steps"] = o.log_every_steps;
+  json["no_resume"] = o.no_resume;
+  json["resume_from"] = o.resume_from;
+  json["start_over"] = o.start_over;
+  json["allow_missing_optimizer"] = o.allow_missing_optimizer;
+  return json;
+}
+
+Status check_same_settings(const Json& before, const Json& now) {
+  std::string differences;
+  for (const auto& [name, value] : now.items()) {
+    const auto it = before.find(name);
+    if (it != before.end() && *it == value) continue;
+    const std::string then = it == before.end() ? "not set" : json_line(*it);
+    differences +=
+        fmt::format("{}{}: {} then, {} now", differences.empty() ? "" : "; ", name, then, json_line(value));
+  }
+  if (differences.empty()) return {};
+  return Status(StatusCode::kConfig, "this run was begun with other settings (" + differences + ")", {},
+                "give the same settings to go on; or begin a new run in another --output-dir, with --from "
+                "<checkpoint> to keep the weights");
+}
+
+}  // namespace eaglet

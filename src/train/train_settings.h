@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "formats/json.h"
+#include "store/store.h"
+#include "train/schedule.h"
+#include "train/train.h"
+
+namespace eaglet {
+
+/// Values and combinations that can be judged without any file. kUsage names the flag.
+Status check_train_options(const TrainOptions& options);
+
+/// What the options became once store and target were known; goes over the options in every record.
+struct EffectiveSettings {
+  Schedule schedule;
+  std::int64_t total_steps = 0, draft_vocab_size = 0, intermediate_size = 0;
+  int threads = 0;
+  std::string target_identity, store_fingerprint;
+};
+
+/// Documents and header of a store in 16 hex digits: equal as long as no document was added, cut or changed
+/// in length.
+std::string store_fingerprint(const StoreReader& store);
+
+/// Every flag in snake_case with its effective value, flat: the first part of train_config.json.
+Json train_flags(const TrainOptions& options, const EffectiveSettings& effective);
+/// The part of it that fixes the numbers of a run: changing one on resume would make another run.
+Json fixed_settings(const TrainOptions& options, const EffectiveSettings& effective);
+/// kConfig names every setting that differs ("seed: 42 then, 7 now").
+Status check_same_settings(const Json& before, const Json& now);
+
+}  // namespace eaglet

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "formats/json.h"
+
+namespace eaglet {
+
+/// Metrics over the held-out documents after a step.
+struct Validation {
+  std::int64_t step = -1;  // -1: none was made
+  double acceptance_length = 0, total_loss = 0;
+  std::vector<double> loss, full_acc, cond_acc;  // by depth
+};
+
+/// Where a run stands after a step: trainer_state.json of a checkpoint. Holds no clock time and no process
+/// facts, so that a resumed run writes the same bytes as one that was never stopped.
+struct TrainerState {
+  std::int64_t step = -1;                  // last finished step; the next one is step + 1
+  std::int64_t epoch = 0, next_batch = 0;  // of the next step
+  std::int64_t batches_per_epoch = 0;
+  double first_loss = 0, last_loss = 0;
+  double covered_share = 1;  // supervised training tokens inside the draft vocabulary
+  std::int64_t best_step = -1;
+  double best_acceptance_length = 0;
+  Validation last_validation;
+  Json settings;  // what must not change on resume (train_settings.h)
+};
+
+Json trainer_state_to_json(const TrainerState& state);
+/// kDataLoss names the field.
+Result<TrainerState> trainer_state_from_json(const Json& json);
+
+}  // namespace eaglet
