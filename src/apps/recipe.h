@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "evaluate/evaluate.h"
+#include "export/export.h"
+#include "extract/extract.h"
+#include "generate/generate.h"
+#include "train/train.h"
+
+namespace eaglet::apps {
+
+/// Where one key of a recipe is kept.
+using RecipeTarget = std::variant<std::string*, bool*, std::int64_t*, int*, std::uint64_t*, double*,
+                                  std::vector<std::int32_t>*, std::vector<std::int64_t>*>;
+
+struct RecipeField {
+  std::string section, key;  // key = the flag's name in snake_case
+  RecipeTarget target;
+  bool is_input_path = false;  // in a recipe file: relative to that file; on the command line: to where we are
+  std::string name() const { return section + "." + key; }
+};
+
+/// Everything `eaglet run` does, as it stands in a recipe (docs/recipes.md). Paths inside the run directory are filled
+/// in by the run itself.
+class Recipe {
+ public:
+  Recipe() = default;
+  Recipe(const Recipe&) = delete;  // the field table points into this object
+  Recipe& operator=(const Recipe&) = delete;
+
+  std::string output_dir;     // [run]
+  std::string prompts_path;
+  std::string conversations_path;  // given answers: generate is skipped
+  bool drop_states = false;
+  int threads = 0;
+  std::string model_path;     // [model]
+  GenerateOptions generate;
+  ExtractOptions extract;
+  TrainOptions train;
+  EvaluateOptions evaluate;
+  std::string checkpoint = "best";  // [evaluate] best | latest
+  std::string export_type = "q8_0";  // [export] f32 | f16 | q8_0
+  bool speculators = false;          // [export] the speculators layout too
+  std::string verifier;              // [export] the name written there
+  bool serve_enabled = true;         // [serve]
+  std::string serve_type = "as-is";  // the target as it is served: as-is | f16
+  std::int64_t serve_max_prompts = 0;
+  ServeOptions serve;
+
+  /// Reads a recipe file over what is set. kConfig with file, line and the nearest known key; kNotFound.
+  Status read(const std::string& path);
+  /// One `section.key=value` from the command line, value in TOML (a bare word is a string). kUsage.
+  Status set(const std::string& assignment);
+  /// What cannot be, over all sections; called once everything is set.
+  Status check() const;
+  /// The resolved recipe as TOML; `sources`: with a comment that says where each value came from.
+  std::string to_toml(bool sources) const;
+  /// One section's keys and values, to tell whether a finished stage was made with the same settings.
+  std::map<std::string, std::string> section_values(const std::string& section) const;
+
+  std::vector<RecipeField> fields();
+
+ private:
+  std::vector<RecipeField> fields() const { return const_cast<Recipe*>(this)->fields(); }
+  std::map<std::string, std::string> sources_;  // field name -> "recipe" or "flag"
+};
+
+}  // namespace eaglet::apps
