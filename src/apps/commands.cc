@@ -5,7 +5,9 @@ namespace eaglet::apps {
 const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> all = {
       // In the order of a run: one line a command.
-      {"inspect", "say what a file is, and check it", add_inspect},
+      {"export", "writes a draft for llama.cpp or vLLM", add_export},
+      {"import", "takes in a draft that another tool wrote", add_import},
+      {"inspect", "says what a file is, and checks it", add_inspect},
       {"bench", "measure speed on this machine, as a share of what it could do", add_bench},
   };
   return all;

@@ -4,7 +4,7 @@
 #include <new>
 
 #include "export/export.h"
-#include "export/gguf_file.h"
+#include "export/gguf_writer.h"
 
 namespace eaglet {
 namespace {
@@ -133,7 +133,7 @@ class TensorList {
   void add(const std::string& name, const std::vector<std::int64_t>& shape, const float* data) {
     list.push_back({name, type_of(shape), shape, data});
   }
-  std::vector<GgufTensor> list;
+  std::vector<GgufOutput> list;
 
  private:
   // Norms stay fp32. Blocks of Q8_0 hold 32 numbers of a row; rows that do not divide stay 16-bit.

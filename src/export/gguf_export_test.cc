@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "common.h"
 #include "export/export.h"
-#include "export/gguf_file.h"
+#include "export/gguf_writer.h"
 
 // libllama exports these two for its speculative code; their header is not among the installed ones.
 void llama_set_embeddings_nextn(llama_context* context, bool value, bool masked);
@@ -65,7 +65,7 @@ void write_tiny_target(const std::string& path) {
   set("tokenizer.ggml.bos_token_id", 1), set("tokenizer.ggml.eos_token_id", 2);
 
   std::vector<Vector> values;
-  std::vector<GgufTensor> tensors;
+  std::vector<GgufOutput> tensors;
   const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
     const std::int64_t n = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
     values.push_back(shape.size() == 1 ? Vector(static_cast<std::size_t>(n), 1.0f)

@@ -13,10 +13,10 @@
 
 namespace eaglet {
 
-struct GgufDeleter {
+struct FreeGguf {
   void operator()(gguf_context* context) const { gguf_free(context); }
 };
-using GgufPtr = std::unique_ptr<gguf_context, GgufDeleter>;
+using GgufPtr = std::unique_ptr<gguf_context, FreeGguf>;
 
 /// What an export has to know about its target, read from the target's GGUF header.
 struct GgufTarget {
@@ -29,7 +29,7 @@ Result<GgufTarget> read_gguf_target(const std::string& path);
 
 /// One tensor to be written. `shape` is [rows, columns] or [n] as everywhere here (ggml counts the other way
 /// round).
-struct GgufTensor {
+struct GgufOutput {
   std::string name;
   ggml_type type = GGML_TYPE_F32;
   std::vector<std::int64_t> shape;
@@ -38,6 +38,6 @@ struct GgufTensor {
 
 /// Writes header and tensors by temporary name, sync and rename; one tensor at a time is converted, so memory
 /// stays small. `metadata` gets the tensors' descriptions added.
-Status write_gguf(gguf_context* metadata, const std::vector<GgufTensor>& tensors, const std::string& path);
+Status write_gguf(gguf_context* metadata, const std::vector<GgufOutput>& tensors, const std::string& path);
 
 }  // namespace eaglet

@@ -1,4 +1,4 @@
-#include "export/gguf_file.h"
+#include "export/gguf_writer.h"
 
 #include <fmt/format.h>
 
@@ -39,11 +39,11 @@ struct GgmlDeleter {
 };
 
 // gguf wants ggml tensors as descriptions; no_alloc keeps them empty.
-Status describe(gguf_context* metadata, const std::vector<GgufTensor>& tensors) {
+Status describe(gguf_context* metadata, const std::vector<GgufOutput>& tensors) {
   const std::unique_ptr<ggml_context, GgmlDeleter> shapes(
       ggml_init({ggml_tensor_overhead() * (tensors.size() + 1), nullptr, true}));
   if (shapes == nullptr) return Status(StatusCode::kNoSpace, "not enough memory to describe the tensors");
-  for (const GgufTensor& t : tensors) {
+  for (const GgufOutput& t : tensors) {
     ggml_tensor* shape = t.shape.size() == 1
                              ? ggml_new_tensor_1d(shapes.get(), t.type, t.shape[0])
                              : ggml_new_tensor_2d(shapes.get(), t.type, t.shape[1], t.shape[0]);
@@ -59,7 +59,7 @@ Status write_padding(AtomicFile& file, std::size_t alignment) {
   return rest == 0 ? Status() : file.write(kZeros, alignment - rest);
 }
 
-Status write_tensor(AtomicFile& file, const GgufTensor& t) {
+Status write_tensor(AtomicFile& file, const GgufOutput& t) {
   const std::int64_t columns = t.shape.back();
   const std::int64_t rows = t.shape.size() == 1 ? 1 : t.shape[0];
   if (t.type == GGML_TYPE_I64 || t.type == GGML_TYPE_F32) {
@@ -91,13 +91,13 @@ Result<GgufTarget> read_gguf_target(const std::string& path) {
   return target;
 }
 
-Status write_gguf(gguf_context* metadata, const std::vector<GgufTensor>& tensors, const std::string& path) {
+Status write_gguf(gguf_context* metadata, const std::vector<GgufOutput>& tensors, const std::string& path) {
   EAGLET_RETURN_IF_ERROR(describe(metadata, tensors));
   std::vector<char> header(gguf_get_meta_size(metadata));
   gguf_get_meta_data(metadata, header.data());
   EAGLET_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
   EAGLET_RETURN_IF_ERROR(file.write(header.data(), header.size()));
-  for (const GgufTensor& tensor : tensors) {
+  for (const GgufOutput& tensor : tensors) {
     EAGLET_RETURN_IF_ERROR(write_tensor(file, tensor));
     EAGLET_RETURN_IF_ERROR(write_padding(file, gguf_get_alignment(metadata)));
   }
