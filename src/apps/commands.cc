@@ -7,6 +7,7 @@ const std::vector<CommandEntry>& commands() {
       // In the order of a run: one line a command.
       {"export", "writes a draft for llama.cpp or vLLM", add_export},
       {"import", "takes in a draft that another tool wrote", add_import},
+      {"bench", "measure speed on this machine, as a share of what it could do", add_bench},
   };
   return all;
 }
