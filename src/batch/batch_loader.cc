@@ -75,7 +75,8 @@ class ThreadedLoader : public BatchLoader {
 
   void recycle(Batch batch) override {
     const std::lock_guard lock(mutex_);
-    if (batch && free_.size() < depth_) free_.push_back(std::move(batch));
+    // depth_ ahead and one in the caller's hands: more are never alive, unless the caller brings its own.
+    if (batch && free_.size() <= depth_) free_.push_back(std::move(batch));
   }
 
   double waited_seconds() const override {
