@@ -39,7 +39,8 @@ function(eaglet_room room arrows)
   if(EAGLET_TESTS AND tests)
     add_executable(${room}_tests ${tests})
     target_link_libraries(${room}_tests PRIVATE eaglet_${room} GTest::gtest GTest::gmock GTest::gtest_main)
-    target_compile_definitions(${room}_tests PRIVATE EAGLET_TESTDATA="${CMAKE_SOURCE_DIR}/testdata")
+    target_compile_definitions(${room}_tests PRIVATE EAGLET_TESTDATA="${CMAKE_SOURCE_DIR}/testdata"
+                               EAGLET_SAMPLE_MODEL="${EAGLET_SAMPLE_MODEL}")
     gtest_discover_tests(${room}_tests TEST_PREFIX ${room}. DISCOVERY_TIMEOUT 60
                          PROPERTIES LABELS ${room} TIMEOUT 600 ENVIRONMENT EAGLET_MODEL=${EAGLET_SAMPLE_MODEL})
   endif()

@@ -20,6 +20,7 @@ struct EvaluateOptions {
 struct DepthAcceptance {
   double right = 0, total = 0;                      // against the target's best over the whole vocabulary
   double right_in_vocab = 0;                        // against its best inside the draft vocabulary (training's full_acc)
+  double counted = 0;                               // rows p whose row p+k is supervised: what the loss is a mean over
   double loss = 0;                                  // mean kl over counted rows
 };
 struct WalkedAcceptance {

@@ -12,16 +12,17 @@ namespace eaglet {
 /// What a target (verifier) model file says about itself. From a GGUF file (docs/formats/gguf.md).
 struct TargetFacts {
   std::string path, architecture, name;
-  std::int64_t num_layers = 0, hidden = 0, vocab = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0, intermediate = 0;
+  std::int64_t num_layers = 0, hidden = 0, vocab = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0,
+               intermediate = 0;
   std::int64_t max_position_embeddings = 0;
   double rms_norm_eps = 0;
   RopeConfig rope;
-  bool tied_head = false;                // lm_head is the embedding
-  std::int32_t bos_id = -1, eos_id = -1; // -1: none
-  std::vector<std::int32_t> end_ids;     // every id that ends a turn (eos, eot, ...), ascending
-  std::vector<std::int32_t> special_ids; // control tokens, ascending
-  /// 16 hex digits over architecture, sizes, tensor table and a sample of the weights: equal for copies of one
-  /// file, different for another quantisation or another model. Goes into every store made with it.
+  bool tied_head = false;                 // lm_head is the embedding
+  std::int32_t bos_id = -1, eos_id = -1;  // -1: none
+  std::vector<std::int32_t> end_ids;      // every id that ends a turn (eos, eot, ...), ascending
+  std::vector<std::int32_t> special_ids;  // control tokens, ascending
+  /// 16 hex digits over architecture, sizes, tensor table and a sample of the weights: equal for copies of
+  /// one file, different for another quantisation or another model. Goes into every store made with it.
   std::string identity;
 };
 

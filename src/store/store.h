@@ -37,6 +37,8 @@ struct DocumentStates {
 /// One writer per directory; readers may read finished shards at the same time.
 class StoreWriter {
  public:
+  /// kBusy when another writer is there, kConfig when the directory holds states of another target or other layers,
+  /// kDataLoss naming a damaged finished shard.
   static Result<std::unique_ptr<StoreWriter>> open(const std::string& directory, const StoreHeader& header,
                                                    std::uint64_t shard_bytes = std::uint64_t{1} << 30);
   virtual ~StoreWriter() = default;
@@ -44,6 +46,8 @@ class StoreWriter {
   virtual const std::vector<std::string>& finished_ids() const = 0;
   /// What open() had to cut or throw away after a kill; empty when nothing.
   virtual const std::vector<std::string>& recovery_notes() const = 0;
+  /// kInvalidArgument when the document is malformed or its id is in the store already, kNumeric when a state is not
+  /// finite, kNoSpace when the disk is full. The store stays as it was before a failed append.
   virtual Status append(const DocumentStates& document) = 0;
   /// Makes everything appended so far durable.
   virtual Status flush() = 0;
@@ -55,19 +59,35 @@ struct StoredDocument {
   std::string id;
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;
+  std::int64_t first_supervised = 0;       // index of the first supervised token; `tokens` when there is none
+};
+
+/// Which states to read as fp32: `count` tokens of the captured layers from `aux_first` on, and as many of the last
+/// state from `last_first` on (training pairs a token's captured layers with the next token's last state).
+struct StateRange {
+  std::int64_t aux_first = 0, last_first = 0, count = 0;
 };
 
 /// Random access by document over all finished shards of a directory, mapped. Thread-safe for reading.
 class StoreReader {
  public:
+  /// kNotFound when there is no finished shard, kDataLoss naming a damaged one, kConfig when shards disagree.
   static Result<std::unique_ptr<StoreReader>> open(const std::string& directory);
+  /// One shard alone, for looking at it.
+  static Result<std::unique_ptr<StoreReader>> open_shard(const std::string& path);
   virtual ~StoreReader() = default;
   virtual const StoreHeader& header() const = 0;
   virtual const std::vector<StoredDocument>& documents() const = 0;
   virtual std::uint64_t bytes() const = 0;
   /// Copies document i out; checks its checksum (kDataLoss names shard and document).
   virtual Result<DocumentStates> read(std::size_t i) const = 0;
-  /// Reads and checks every byte; the first damage comes back as an error.
+  /// Ids, mask and id only (states stay empty): touches no state, so it is cheap on a large store.
+  virtual Result<DocumentStates> read_tokens(std::size_t i) const = 0;
+  /// aux [count, aux layers * hidden] and last [count, hidden] as fp32, straight from the mapped shard. Checks the
+  /// checksum of all the document's states. kInvalidArgument when the range leaves the document.
+  virtual Status read_states_f32(std::size_t i, const StateRange& range, float* aux, float* last) const = 0;
+  /// Reads and checks every byte, and that every state is finite; the first damage comes back as an error
+  /// (kDataLoss, kNumeric). kInterrupted after a signal.
   virtual Status verify() const = 0;
 };
 

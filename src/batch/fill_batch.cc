@@ -1,0 +1,88 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "batch/loader.h"
+
+namespace eaglet {
+namespace {
+
+void reserve_rows(std::int64_t rows, std::int64_t aux_width, std::int64_t hidden, PackedBatch* batch) {
+  const auto n = static_cast<std::size_t>(rows);
+  batch->rows = rows;
+  batch->input_ids.resize(n);
+  batch->document_ids.resize(n);
+  batch->position_ids.resize(n);
+  batch->loss_mask.resize(n);
+  batch->aux_hidden_states.resize(n * static_cast<std::size_t>(aux_width));
+  batch->last_hidden_states.resize(n * static_cast<std::size_t>(hidden));
+}
+
+/// Rows from `first` on are padding: document -1, everything else 0.
+void pad_from(std::int64_t first, PackedBatch* batch) {
+  const auto from = static_cast<std::size_t>(first), rows = static_cast<std::size_t>(batch->rows);
+  if (from == rows) return;
+  std::fill(batch->input_ids.begin() + first, batch->input_ids.end(), 0);
+  std::fill(batch->document_ids.begin() + first, batch->document_ids.end(), -1);
+  std::fill(batch->position_ids.begin() + first, batch->position_ids.end(), 0);
+  std::fill(batch->loss_mask.begin() + first, batch->loss_mask.end(), 0);
+  const std::size_t aux_width = batch->aux_hidden_states.size() / rows,
+                    hidden = batch->last_hidden_states.size() / rows;
+  std::fill_n(batch->aux_hidden_states.data() + from * aux_width, (rows - from) * aux_width, 0.0f);
+  std::fill_n(batch->last_hidden_states.data() + from * hidden, (rows - from) * hidden, 0.0f);
+}
+
+/// The data shift: row p holds token p+1, its mask and its last state beside the captured states of token p.
+///   tokens      x0 x1 x2 x3          row          0   1   2
+///   aux         g0 g1 g2 g3    ->    token        x1  x2  x3
+///   last        y0 y1 y2 y3          aux          g0  g1  g2
+///                                    last         y1  y2  y3      position 1 2 3
+Status add_document(const StoreReader& store, std::size_t document, std::int64_t rows, std::int64_t at,
+                    PackedBatch* batch) {
+  EAGLET_ASSIGN_OR_RETURN(const DocumentStates tokens, store.read_tokens(document));
+  const auto ordinal = static_cast<std::int32_t>(batch->documents.size());
+  std::copy_n(tokens.input_ids.begin() + 1, rows, batch->input_ids.begin() + at);
+  std::copy_n(tokens.loss_mask.begin() + 1, rows, batch->loss_mask.begin() + at);
+  for (std::int64_t p = 0; p < rows; ++p) {
+    batch->document_ids[static_cast<std::size_t>(at + p)] = ordinal;
+    batch->position_ids[static_cast<std::size_t>(at + p)] = static_cast<std::int32_t>(p + 1);
+  }
+  const std::int64_t hidden = store.header().hidden, aux_width = hidden * (store.header().slots() - 1);
+  EAGLET_RETURN_IF_ERROR(store.read_states_f32(document, {0, 1, rows},
+                                               batch->aux_hidden_states.data() + at * aux_width,
+                                               batch->last_hidden_states.data() + at * hidden));
+  batch->documents.push_back(document);
+  return {};
+}
+
+}  // namespace
+
+Status fill_batch(const StoreReader& store, const std::vector<std::size_t>& documents, std::int64_t max_rows,
+                  PackedBatch* batch) {
+  std::vector<std::int64_t> rows;
+  std::int64_t all_rows = 0;
+  for (const std::size_t document : documents) {
+    if (document >= store.documents().size())
+      return Status(StatusCode::kInvalidArgument, fmt::format("there is no document {}: the store has {}",
+                                                              document, store.documents().size()));
+    const std::int64_t tokens = store.documents()[document].tokens;
+    rows.push_back((max_rows > 0 ? std::min(tokens, max_rows) : tokens) - 1);
+    all_rows += rows.back();
+  }
+  if (max_rows > 0 && all_rows > max_rows)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("documents of {} rows do not fit into {}", all_rows, max_rows));
+  const std::int64_t hidden = store.header().hidden;
+  reserve_rows(max_rows > 0 ? max_rows : all_rows, hidden * (store.header().slots() - 1), hidden, batch);
+  batch->documents.clear();
+  batch->real_tokens = all_rows;
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    EAGLET_RETURN_IF_ERROR(add_document(store, documents[i], rows[i], at, batch));
+    at += rows[i];
+  }
+  pad_from(at, batch);
+  return {};
+}
+
+}  // namespace eaglet

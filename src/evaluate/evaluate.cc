@@ -1,0 +1,93 @@
+#include "evaluate/evaluate.h"
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "batch/loader.h"
+#include "device/threads.h"
+#include "draft/draft_model.h"
+#include "evaluate/acceptance.h"
+#include "formats/target_model.h"
+#include "store/store.h"
+
+namespace eaglet {
+namespace {
+
+std::vector<std::size_t> held_out_documents(const StoreReader& store, std::int64_t every) {
+  std::vector<std::size_t> chosen;
+  const auto step = static_cast<std::size_t>(every > 0 ? every : 1);
+  for (std::size_t i = 0; i < store.documents().size(); i += step) chosen.push_back(i);
+  return chosen;
+}
+
+Status check_store(const StoreHeader& header, const TargetFacts& target, const DraftConfig& draft) {
+  if (header.target_identity != target.identity)
+    return Status(StatusCode::kConfig,
+                  fmt::format("the states were made by another target ({}, identity {}) than the one given ({}, identity {})",
+                              header.target_name, header.target_identity, target.name, target.identity),
+                  target.path, "give the model that the states were extracted from, or extract again");
+  if (header.aux_layers != draft.aux_layers)
+    return Status(StatusCode::kConfig,
+                  fmt::format("the store holds layers [{}], the draft reads [{}]", fmt::join(header.aux_layers, ", "),
+                              fmt::join(draft.aux_layers, ", ")),
+                  "", "extract again with --target-layer-ids of the draft");
+  if (header.hidden != draft.target_hidden || target.vocab != draft.vocab)
+    return Status(StatusCode::kConfig,
+                  fmt::format("the draft is made for a target of width {} and {} tokens, this one has {} and {}",
+                              draft.target_hidden, draft.vocab, header.hidden, target.vocab));
+  return {};
+}
+
+struct Loaded {
+  std::unique_ptr<StoreReader> store;
+  TargetFacts target;
+  TargetWeights weights;
+  DraftWeights draft;
+};
+
+Result<Loaded> load(const EvaluateOptions& options) {
+  Loaded l;
+  EAGLET_ASSIGN_OR_RETURN(l.target, read_target_facts(options.model_path));
+  EAGLET_ASSIGN_OR_RETURN(l.store, StoreReader::open(options.store_path));
+  EAGLET_ASSIGN_OR_RETURN(l.draft, read_draft(options.draft_path, false, nullptr));
+  EAGLET_RETURN_IF_ERROR(check_store(l.store->header(), l.target, l.draft.config));
+  EAGLET_ASSIGN_OR_RETURN(l.weights, read_target_weights(options.model_path));
+  return l;
+}
+
+}  // namespace
+
+Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progress) {
+  if (options.ttt_steps < 1) return Status(StatusCode::kUsage, "at least one depth has to be evaluated", "--ttt-steps");
+  if (options.threads > 0) set_num_threads(options.threads);
+  EAGLET_ASSIGN_OR_RETURN(Loaded l, load(options));
+  PackingOptions packing;
+  packing.max_seq_len = options.max_seq_len;
+  packing.shuffle = false;
+  EAGLET_ASSIGN_OR_RETURN(PackPlan plan,
+                          PackPlan::make(*l.store, held_out_documents(*l.store, options.hold_out_every), packing));
+  TttOptions ttt;
+  ttt.ttt_steps = static_cast<int>(options.ttt_steps);
+  const VerifierTensors verifier{l.weights.embed_tokens.data(), l.weights.final_norm.data(), l.weights.head().data(),
+                                 l.target.rms_norm_eps};
+  EAGLET_ASSIGN_OR_RETURN(auto model,
+                          DraftModel::create(std::move(l.draft), verifier, ttt, options.max_seq_len, false));
+  EvaluateReport report;
+  const auto bins = plan.epoch(0);
+  progress.begin("evaluate", static_cast<std::uint64_t>(plan.report().documents), "documents");
+  PackedBatch batch;
+  for (const std::vector<std::size_t>& documents : bins) {
+    if (interrupted()) return Status(StatusCode::kInterrupted, "the evaluation was stopped", options.draft_path);
+    EAGLET_RETURN_IF_ERROR(fill_batch(*l.store, documents, options.max_seq_len, &batch));
+    EAGLET_RETURN_IF_ERROR(add_acceptance(*model, ttt.ttt_steps, batch, &report));
+    for (const std::size_t document : documents) report.document_ids.push_back(l.store->documents()[document].id);
+    report.documents += static_cast<std::int64_t>(documents.size());
+    progress.update(static_cast<std::uint64_t>(report.documents));
+  }
+  finish_acceptance(&report);
+  progress.end(fmt::format("{} held-out documents, acceptance length {:.3f}", report.documents, report.acceptance_length));
+  return report;
+}
+
+}  // namespace eaglet

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "batch/packed_batch.h"
+#include "draft/draft_model.h"
+#include "evaluate/evaluate.h"
+
+namespace eaglet {
+
+/// Marks [K][T]: 1 where the draft's step-k token at row p is what the target ranks first over its whole vocabulary, or, with
+/// `in_draft_vocab`, first among the draft's own tokens.
+std::vector<std::vector<std::uint8_t>> right_marks(const PackedBatch& batch, const Predictions& predictions, int steps,
+                                                   bool in_draft_vocab);
+
+/// Adds one batch's answers to `walked`, for draft length walked->draft_length. A server starts a draft only where the last one
+/// ended: first at the answer's first token, then on by accepted + 1. Accepted tokens are cut at the draft length and at the
+/// answer's last token (design "Acceptance"). Every run of supervised rows of a document is one answer.
+void walk(const PackedBatch& batch, const std::vector<std::vector<std::uint8_t>>& right, WalkedAcceptance* walked);
+
+}  // namespace eaglet

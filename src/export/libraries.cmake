@@ -1,0 +1,1 @@
+set(EAGLET_ROOM_LIBRARIES LlamaCpp::llama)

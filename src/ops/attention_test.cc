@@ -1,0 +1,180 @@
+#include "ops/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "device/threads.h"
+#include "ops/attention_ref.h"
+#include "ops/ops_test_util.h"
+
+namespace eaglet {
+namespace {
+
+using test::Complex;
+using test::random_floats;
+using test::relative_difference;
+using test::widen;
+
+// Two documents (of `lengths` keys), every second row a query, k own steps whose arrays are in another order than the queries.
+struct Case {
+  AttentionShape shape;
+  std::vector<std::int32_t> lengths;
+  std::int64_t own_steps = 0;
+  std::vector<AttentionSpan> spans;
+  std::vector<std::int32_t> key_of_query;
+  std::vector<std::vector<std::int32_t>> own_index;
+  std::vector<float> queries, keys0, values0;
+  std::vector<std::vector<float>> own_keys, own_values;
+  std::int64_t total_keys = 0;
+};
+
+Case make_case(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window,
+               std::vector<std::int32_t> lengths, std::int64_t own_steps) {
+  Case c;
+  c.shape = {heads, kv_heads, head_dim, window};
+  c.lengths = lengths;
+  c.own_steps = own_steps;
+  for (const std::int32_t length : lengths) {
+    const auto first_query = static_cast<std::int32_t>(c.key_of_query.size());
+    const auto first_key = static_cast<std::int32_t>(c.total_keys);
+    for (std::int32_t i = length == 1 ? 0 : 1; i < length; i += 2) c.key_of_query.push_back(first_key + i);
+    c.total_keys += length;
+    c.spans.push_back({first_query, static_cast<std::int32_t>(c.key_of_query.size()), first_key,
+                       static_cast<std::int32_t>(c.total_keys)});
+  }
+  const auto n = static_cast<std::int64_t>(c.key_of_query.size());
+  c.queries = random_floats(n * heads * head_dim, 1);
+  c.keys0 = random_floats(c.total_keys * kv_heads * head_dim, 2);
+  c.values0 = random_floats(c.total_keys * kv_heads * head_dim, 3);
+  for (std::int64_t j = 0; j < own_steps; ++j) {
+    std::vector<std::int32_t> index;
+    for (std::int64_t i = 0; i < n; ++i) index.push_back(static_cast<std::int32_t>(n + j - i));  // reversed, one unused
+    c.own_index.push_back(index);
+    c.own_keys.push_back(random_floats((n + j + 1) * kv_heads * head_dim, 10 + static_cast<std::uint64_t>(j)));
+    c.own_values.push_back(random_floats((n + j + 1) * kv_heads * head_dim, 20 + static_cast<std::uint64_t>(j)));
+  }
+  return c;
+}
+
+// Everything in one flat vector, so that one complex step walks over every input.
+struct Layout {
+  std::vector<std::int64_t> offset;  // queries, keys0, values0, own keys..., own values...
+};
+
+std::vector<float> flatten(const Case& c, Layout* layout) {
+  std::vector<float> all;
+  const auto add = [&](const std::vector<float>& part) {
+    layout->offset.push_back(static_cast<std::int64_t>(all.size()));
+    all.insert(all.end(), part.begin(), part.end());
+  };
+  add(c.queries);
+  add(c.keys0);
+  add(c.values0);
+  for (const auto& part : c.own_keys) add(part);
+  for (const auto& part : c.own_values) add(part);
+  layout->offset.push_back(static_cast<std::int64_t>(all.size()));
+  return all;
+}
+
+template <class T>
+std::vector<T> reference_output(const Case& c, const Layout& layout, const std::vector<T>& all) {
+  const std::int64_t D = c.shape.head_dim, N = c.shape.num_heads, Kv = c.shape.num_kv_heads;
+  const auto vector_at = [&](std::size_t part, std::int64_t row, std::int64_t heads, std::int64_t head) {
+    const auto begin = all.begin() + layout.offset[part] + (row * heads + head) * D;
+    return std::vector<T>(begin, begin + D);
+  };
+  std::vector<T> out;
+  for (const AttentionSpan& span : c.spans)
+    for (std::int32_t q = span.query_begin; q < span.query_end; ++q)
+      for (std::int64_t head = 0; head < N; ++head) {
+        const std::int64_t kv_head = head / (N / Kv), last = c.key_of_query[static_cast<std::size_t>(q)];
+        std::vector<std::vector<T>> keys, values;
+        for (std::int64_t j = span.key_begin; j <= last; ++j) {
+          if (c.shape.window > 0 && j <= last - c.shape.window) continue;
+          keys.push_back(vector_at(1, j, Kv, kv_head));
+          values.push_back(vector_at(2, j, Kv, kv_head));
+        }
+        for (std::size_t j = 0; j < static_cast<std::size_t>(c.own_steps); ++j) {
+          const std::int64_t row = c.own_index[j][static_cast<std::size_t>(q)];
+          keys.push_back(vector_at(3 + j, row, Kv, kv_head));
+          values.push_back(vector_at(3 + static_cast<std::size_t>(c.own_steps) + j, row, Kv, kv_head));
+        }
+        const std::vector<T> row = ref::attention_row(vector_at(0, q, N, head), keys, values);
+        out.insert(out.end(), row.begin(), row.end());
+      }
+  return out;
+}
+
+struct Output {
+  std::vector<float> out, gradient;  // gradient in flatten() order
+};
+
+Output run(const Case& c, const std::vector<float>& d_out) {
+  const auto n = static_cast<std::int64_t>(c.key_of_query.size());
+  std::vector<const float*> own_keys, own_values;
+  std::vector<const std::int32_t*> own_index;
+  std::vector<std::vector<float>> dk(c.own_keys.size()), dv(c.own_keys.size());
+  std::vector<float*> dk_at, dv_at;
+  for (std::size_t j = 0; j < c.own_keys.size(); ++j) {
+    own_keys.push_back(c.own_keys[j].data());
+    own_values.push_back(c.own_values[j].data());
+    own_index.push_back(c.own_index[j].data());
+    dk[j].assign(c.own_keys[j].size(), 0.0f);
+    dv[j].assign(c.own_keys[j].size(), 0.0f);
+    dk_at.push_back(dk[j].data());
+    dv_at.push_back(dv[j].data());
+  }
+  const AttentionInputs in{n, &c.spans, c.key_of_query.data(), c.queries.data(), c.keys0.data(), c.values0.data(),
+                           c.own_steps, own_keys.data(), own_values.data(), own_index.data()};
+  const std::int64_t per_thread = attention_scratch_floats(c.shape, c.total_keys, c.own_steps);
+  std::vector<float> scratch(static_cast<std::size_t>(per_thread * num_threads()));
+  std::vector<float> out(c.queries.size()), lse(static_cast<std::size_t>(n * c.shape.num_heads));
+  attention(c.shape, in, out.data(), lse.data(), scratch.data(), per_thread);
+  std::vector<float> dq(c.queries.size()), dk0(c.keys0.size(), 0.0f), dv0(c.values0.size(), 0.0f);
+  attention_backward(c.shape, in, out.data(), lse.data(),
+                     {d_out.data(), dq.data(), dk0.data(), dv0.data(), dk_at.data(), dv_at.data()}, scratch.data(), per_thread);
+  Output result{out, dq};
+  for (const std::vector<float>* part : {&dk0, &dv0}) result.gradient.insert(result.gradient.end(), part->begin(), part->end());
+  for (const auto& part : dk) result.gradient.insert(result.gradient.end(), part.begin(), part.end());
+  for (const auto& part : dv) result.gradient.insert(result.gradient.end(), part.begin(), part.end());
+  return result;
+}
+
+void check(const Case& c) {
+  Layout layout;
+  const std::vector<float> all = flatten(c, &layout);
+  const std::vector<float> d_out = random_floats(static_cast<std::int64_t>(c.queries.size()), 99);
+  const Output got = run(c, d_out);
+  EXPECT_LT(relative_difference(got.out, reference_output(c, layout, widen<double>(all))), 2e-6);
+  const auto loss = [&](const std::vector<Complex>& x) {
+    Complex sum(0);
+    const std::vector<Complex> out = reference_output(c, layout, x);
+    for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * static_cast<double>(d_out[i]);
+    return sum;
+  };
+  EXPECT_LT(relative_difference(got.gradient, test::complex_step_gradient(loss, widen<Complex>(all))), 5e-6);
+}
+
+TEST(Attention, StepZero) { check(make_case(4, 2, 6, 0, {9, 5}, 0)); }
+TEST(Attention, OneTokenDocumentsAndOddSizes) { check(make_case(3, 1, 5, 0, {1, 2, 1, 7}, 0)); }
+TEST(Attention, OwnKeysOfLaterSteps) { check(make_case(4, 2, 6, 0, {7, 4}, 3)); }
+TEST(Attention, Window) { check(make_case(2, 2, 4, 3, {11, 6}, 1)); }
+
+TEST(Attention, ManyBlocksAgreeWithOneThread) {
+  // More queries than one block holds, so that blocks of a document follow one another.
+  const Case c = make_case(6, 2, 8, 0, {400, 37}, 1);
+  const std::vector<float> d_out = random_floats(static_cast<std::int64_t>(c.queries.size()), 98);
+  set_num_threads(2);
+  const Output two = run(c, d_out), again = run(c, d_out);
+  set_num_threads(1);
+  const Output one = run(c, d_out);
+  set_num_threads(0);
+  EXPECT_EQ(two.out, again.out);
+  EXPECT_EQ(two.gradient, again.gradient);
+  EXPECT_EQ(two.gradient, one.gradient);  // a document's kv head belongs to one thread: not even the rounding differs
+  Layout layout;
+  const std::vector<float> all = flatten(c, &layout);
+  EXPECT_LT(relative_difference(two.out, reference_output(c, layout, widen<double>(all))), 2e-6);
+}
+
+}  // namespace
+}  // namespace eaglet

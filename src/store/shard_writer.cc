@@ -1,0 +1,144 @@
+#include "store/shard_writer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/files.h"
+
+namespace eaglet {
+
+std::string describe(const StoreHeader& header) {
+  return fmt::format("target '{}' ({}), layers [{}] of {} and the last state {}, width {}, {}",
+                     header.target_name, header.target_identity, fmt::join(header.aux_layers, ", "),
+                     header.target_layers,
+                     header.last_state_is_pre_norm ? "before the final norm" : "after the final norm",
+                     header.hidden, dtype_name(header.dtype));
+}
+
+Status check_same_header(const StoreHeader& found, const StoreHeader& wanted) {
+  StoreHeader renamed = found;
+  renamed.target_name = wanted.target_name;  // a name is for people; the identity decides
+  if (renamed == wanted) return {};
+  return Status(StatusCode::kConfig,
+                "the store holds other states: " + describe(found) + "; wanted: " + describe(wanted), "",
+                "give another store directory, or the model and layers the store was made with");
+}
+
+ShardWriter::ShardWriter(ShardWriter&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      path_(std::move(other.path_)),
+      end_(other.end_),
+      heads_(std::move(other.heads_)),
+      names_(std::move(other.names_)) {}
+
+ShardWriter::~ShardWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Result<ShardWriter> ShardWriter::create(const std::string& path, const StoreHeader& header) {
+  const std::string temporary = path + ".tmp";
+  const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0) return errno_status("create the shard", temporary, errno);
+  ShardWriter shard(fd, path);
+  const std::string bytes = encode_shard_header(header);
+  const Status written = shard.write_at(0, bytes.data(), bytes.size());
+  if (!written.ok()) {
+    ::unlink(temporary.c_str());
+    return written;
+  }
+  shard.end_ = bytes.size();
+  return shard;
+}
+
+Result<ShardWriter> ShardWriter::recover(const std::string& path, const StoreHeader& header,
+                                         std::uint64_t* cut_bytes) {
+  const std::string temporary = path + ".tmp";
+  const int fd = ::open(temporary.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return errno_status("open the shard", temporary, errno);
+  ShardWriter shard(fd, path);
+  const Status kept = shard.keep_whole_records(header, cut_bytes);
+  if (!kept.ok()) return kept.at(temporary);
+  return shard;
+}
+
+Status ShardWriter::keep_whole_records(const StoreHeader& header, std::uint64_t* cut_bytes) {
+  std::uint64_t file_bytes = 0;
+  {
+    EAGLET_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path_ + ".tmp"));
+    file_bytes = file.bytes();
+    EAGLET_ASSIGN_OR_RETURN(const StoreHeader found, decode_shard_header(file.data(), file_bytes, &end_));
+    EAGLET_RETURN_IF_ERROR(check_same_header(found, header));
+    while (end_ < file_bytes) {
+      const std::byte* record = file.data() + end_;
+      const auto head = decode_record_head(header, record, file_bytes - end_);
+      DocumentStates document;
+      if (!head.ok() || !decode_record_meta(*head, record, &document).ok() ||
+          !check_record_states(*head, record).ok())
+        break;
+      heads_.push_back(*head);
+      names_.push_back(std::move(document.id));
+      end_ += head->record_bytes;
+    }
+  }  // unmapped before it is cut
+  *cut_bytes = file_bytes - end_;
+  if (*cut_bytes > 0 && ::ftruncate(fd_, static_cast<off_t>(end_)) != 0)
+    return errno_status("cut the shard", path_ + ".tmp", errno);
+  return {};
+}
+
+// Explicit offsets: after a failed write the position is still known.
+Status ShardWriter::write_at(std::uint64_t offset, const void* data, std::uint64_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = ::pwrite(fd_, at, bytes, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno_status("write the shard", path_ + ".tmp", errno);
+    at += written;
+    offset += static_cast<std::uint64_t>(written);
+    bytes -= static_cast<std::uint64_t>(written);
+  }
+  return {};
+}
+
+Status ShardWriter::cut_back(Status reason) {
+  // When even this fails the half record stays, and the next open cuts it.
+  if (::ftruncate(fd_, static_cast<off_t>(end_)) != 0) return reason;
+  return reason;
+}
+
+Status ShardWriter::append(const StoreHeader& header, const DocumentStates& document) {
+  static constexpr char kZeros[kShardAlignment] = {};
+  std::string meta;
+  const RecordHead head = encode_record(header, document, &meta);
+  const std::uint64_t states_at = end_ + head.states_offset(), states_end = states_at + head.states_bytes;
+  const std::uint64_t record_end = end_ + head.record_bytes;
+  Status written = write_at(end_, &head, sizeof head);
+  if (written.ok()) written = write_at(end_ + head.meta_offset(), meta.data(), meta.size());
+  if (written.ok()) written = write_at(states_at, document.states.data(), head.states_bytes);
+  if (written.ok()) written = write_at(states_end, kZeros, record_end - states_end);
+  if (!written.ok()) return cut_back(written);
+  end_ = record_end;
+  heads_.push_back(head);
+  names_.push_back(document.id);
+  return {};
+}
+
+Status ShardWriter::sync() {
+  if (::fdatasync(fd_) != 0) return errno_status("sync the shard", path_ + ".tmp", errno);
+  return {};
+}
+
+Status ShardWriter::finish() {
+  const std::string directory = encode_directory(heads_, names_, end_);
+  const Status written = write_at(end_, directory.data(), directory.size());
+  if (!written.ok()) return cut_back(written);
+  if (::fsync(fd_) != 0) return cut_back(errno_status("sync the shard", path_ + ".tmp", errno));
+  return rename_synced(path_ + ".tmp", path_);
+}
+
+}  // namespace eaglet
