@@ -45,11 +45,13 @@ Trainer::Trainer(const TrainOptions& options, const TrainData& data, DraftModel&
       records_(records),
       progress_(progress),
       checkpoints_(options.output_dir + "/checkpoints"),
+      needed_work_(model.weights().config, static_cast<int>(options.ttt_steps), options.train_head),
       first_step_(state_.step + 1),
       saved_step_(state_.step) {}
 
 Status Trainer::run() {
   records_.set_progress(state_.step, state_.last_loss, 0);
+  peak_flops_ = measured_peak_flops();
   progress_.begin("train", static_cast<std::uint64_t>(total_steps_), "steps",
                   static_cast<std::uint64_t>(first_step_));
   if (state_.step >= 0) {  // a signal may have come between a step and its validation
@@ -88,6 +90,7 @@ Status Trainer::one_step(BatchLoader& loader) {
   record.t = wall_seconds();
   record.step_seconds = step_seconds_ = monotonic_seconds() - begin;
   record.tokens_per_second = static_cast<double>(batch->real_tokens) / step_seconds_;
+  record.mfu_ratio = needed_work_.flops(*batch) / step_seconds_ / peak_flops_;
   seconds_ += step_seconds_;
   tokens_ += batch->real_tokens;
   state_.last_loss = record.total_loss;

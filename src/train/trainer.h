@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "batch/loader.h"
 #include "draft/draft_model.h"
+#include "train/needed_work.h"
 #include "train/optimizer_state.h"
 #include "train/run_records.h"
 #include "train/schedule.h"
@@ -60,6 +61,8 @@ class Trainer {
   RunRecords& records_;
   Progress& progress_;
   const std::string checkpoints_;
+  NeededWork needed_work_;
+  double peak_flops_ = 0;
   std::int64_t first_step_ = 0, saved_step_ = -1, tokens_ = 0;
   double seconds_ = 0, step_seconds_ = 0;
 };
