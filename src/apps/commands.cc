@@ -8,6 +8,8 @@ const std::vector<CommandEntry>& commands() {
       {"train", "trains a draft on a state store", add_train},
       {"export", "writes a draft for llama.cpp or vLLM", add_export},
       {"import", "takes in a draft that another tool wrote", add_import},
+      {"inspect", "says what a file is, and checks it", add_inspect},
+      {"bench", "measures speed on this machine, as a share of what it could do", add_bench},
   };
   return all;
 }
