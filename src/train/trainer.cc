@@ -16,6 +16,7 @@ namespace eaglet {
 namespace {
 
 constexpr std::int64_t kStepsBeforeForecast = 5;
+constexpr double kWarmLossShare = 0.6;            // of an even guess: a loaded draft begins below it
 constexpr double kSlowDiskBytesPerSecond = 50e6;  // what next_by assumes while saving
 
 DraftInputs inputs_of(const PackedBatch& batch) {
@@ -94,7 +95,10 @@ Status Trainer::one_step(BatchLoader& loader) {
   seconds_ += step_seconds_;
   tokens_ += batch->real_tokens;
   state_.last_loss = record.total_loss;
-  if (state_.step == 0) state_.first_loss = record.total_loss;
+  if (state_.step == 0) {
+    state_.first_loss = record.total_loss;
+    EAGLET_RETURN_IF_ERROR(judge_first_loss(record.loss.front()));
+  }
   loader.recycle(std::move(batch));
   return log_step(std::move(record));
 }
@@ -236,6 +240,21 @@ Status Trainer::not_finite(const Status& status, const PackedBatch& batch) {
       "--clip");
   (void)records_.event("warning", state_.step + 1, state_.epoch, failure.what() + ", " + failure.where());
   return failure;
+}
+
+// A guess that spreads evenly costs ln(Vd). A new draft whose head is the target's may well begin above it;
+// one that was loaded must begin below, or its weights did not arrive.
+Status Trainer::judge_first_loss(double loss) {
+  const double even_guess = std::log(static_cast<double>(model_.weights().config.draft_vocab));
+  const std::string fact =
+      fmt::format("first loss {:.3f} at depth 0; an even guess would cost {:.3f}", loss, even_guess);
+  if (options_.from.empty() || loss < kWarmLossShare * even_guess) {
+    progress_.note(fact);
+    return {};
+  }
+  const std::string warning = fact + ": the draft given with --from does not predict this target's states";
+  progress_.note("warning: " + warning);
+  return records_.event("warning", state_.step, state_.epoch, warning);
 }
 
 void Trainer::forecast() {

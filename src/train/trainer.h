@@ -49,6 +49,7 @@ class Trainer {
   Status stop_for_signal();
   Status not_finite(const Status& status, const PackedBatch& batch);
   bool due(std::int64_t every_steps) const;
+  Status judge_first_loss(double loss);
   void forecast();
 
   const TrainOptions& options_;
