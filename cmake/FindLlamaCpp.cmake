@@ -28,17 +28,13 @@ include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LlamaCpp REQUIRED_VARS ${_needed}
   REASON_FAILURE_MESSAGE "run scripts/setup first, or give -DEAGLET_LLAMA_PREFIX=<where libllama is installed>")
 if(LlamaCpp_FOUND AND NOT TARGET LlamaCpp::llama)
-  # One imported target a library, each linked to those below it and to what the static ones need: so CMake knows the order.
   add_library(LlamaCpp::llama INTERFACE IMPORTED)
   target_include_directories(LlamaCpp::llama SYSTEM INTERFACE ${LLAMA_INCLUDE_DIR} ${LLAMA_COMMON_INCLUDE_DIR})
-  set(_below OpenMP::OpenMP_CXX Threads::Threads ${CMAKE_DL_LIBS} m)
-  foreach(name ggml-base ggml-cpu ggml vendor-hash llama llama-common-base llama-common)
+  foreach(name llama-common llama-common-base llama vendor-hash ggml ggml-cpu ggml-base)
     if(LLAMA_LIB_${name})  # a shared installation has ggml-cpu inside or as a plug-in
-      add_library(LlamaCpp::${name}_library UNKNOWN IMPORTED)
-      set_target_properties(LlamaCpp::${name}_library PROPERTIES IMPORTED_LOCATION ${LLAMA_LIB_${name}}
-                            INTERFACE_LINK_LIBRARIES "${_below}")
-      list(PREPEND _below LlamaCpp::${name}_library)
+      target_link_libraries(LlamaCpp::llama INTERFACE ${LLAMA_LIB_${name}})
     endif()
   endforeach()
-  target_link_libraries(LlamaCpp::llama INTERFACE ${_below})
+  # By name, not by target: CMake puts a shared library given by path once, and perhaps before the archives that need it.
+  target_link_libraries(LlamaCpp::llama INTERFACE -lgomp -lpthread ${CMAKE_DL_LIBS} m)
 endif()

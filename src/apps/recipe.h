@@ -22,29 +22,30 @@ using RecipeTarget = std::variant<std::string*, bool*, std::int64_t*, int*, std:
 struct RecipeField {
   std::string section, key;  // key = the flag's name in snake_case
   RecipeTarget target;
-  bool is_input_path = false;  // in a recipe file: relative to that file; on the command line: to where we are
+  bool is_input_path =
+      false;  // in a recipe file: relative to that file; on the command line: to where we are
   std::string name() const { return section + "." + key; }
 };
 
-/// Everything `eaglet run` does, as it stands in a recipe (docs/recipes.md). Paths inside the run directory are filled
-/// in by the run itself.
+/// Everything `eaglet run` does, as it stands in a recipe (docs/recipes.md). Paths inside the run directory
+/// are filled in by the run itself.
 class Recipe {
  public:
   Recipe() = default;
   Recipe(const Recipe&) = delete;  // the field table points into this object
   Recipe& operator=(const Recipe&) = delete;
 
-  std::string output_dir;     // [run]
+  std::string output_dir;  // [run]
   std::string prompts_path;
   std::string conversations_path;  // given answers: generate is skipped
   bool drop_states = false;
   int threads = 0;
-  std::string model_path;     // [model]
+  std::string model_path;  // [model]
   GenerateOptions generate;
   ExtractOptions extract;
   TrainOptions train;
   EvaluateOptions evaluate;
-  std::string checkpoint = "best";  // [evaluate] best | latest
+  std::string checkpoint = "best";   // [evaluate] best | latest
   std::string export_type = "q8_0";  // [export] f32 | f16 | q8_0
   bool speculators = false;          // [export] the speculators layout too
   std::string verifier;              // [export] the name written there

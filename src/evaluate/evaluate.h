@@ -25,15 +25,17 @@ struct DepthAcceptance {
 };
 struct WalkedAcceptance {
   std::int64_t draft_length = 0;                    // N
-  double rounds = 0, accepted = 0;
-  double acceptance_length() const { return rounds > 0 ? 1.0 + accepted / rounds : 0; }
-  std::vector<double> accepted_at;                  // [N] rounds in which position i was accepted
+  double tokens = 0, accepted = 0;                  // tokens of the answers; how many of them a draft had right
+  /// tokens / (tokens - accepted): tokens per pass of the target, as ServedLength counts them.
+  double acceptance_length() const { return tokens > accepted ? tokens / (tokens - accepted) : 0; }
+  std::vector<double> accepted_at;                  // [N] passes in which position i was accepted
 };
 struct EvaluateReport {
   std::int64_t documents = 0, supervised_tokens = 0;
   std::vector<DepthAcceptance> depth;
   double acceptance_length = 0;                     // 1 + sum right/total, every supervised row
-  double teacher_best_outside_share = 0;
+  double teacher_best_outside_share = 0;            // supervised rows whose best token the draft vocabulary lacks
+  double answer_is_target_best_share = 0;           // of the answers' tokens: how many the target, as we compute it, ranks first
   std::vector<WalkedAcceptance> walked;             // N = 1..ttt_steps
   std::vector<std::string> document_ids;
 };
