@@ -35,5 +35,6 @@ if(LlamaCpp_FOUND AND NOT TARGET LlamaCpp::llama)
       target_link_libraries(LlamaCpp::llama INTERFACE ${LLAMA_LIB_${name}})
     endif()
   endforeach()
-  target_link_libraries(LlamaCpp::llama INTERFACE OpenMP::OpenMP_CXX Threads::Threads ${CMAKE_DL_LIBS} m)
+  # By name, not by target: CMake puts a shared library given by path once, and perhaps before the archives that need it.
+  target_link_libraries(LlamaCpp::llama INTERFACE -lgomp -lpthread ${CMAKE_DL_LIBS} m)
 endif()

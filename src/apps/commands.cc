@@ -5,8 +5,11 @@ namespace eaglet::apps {
 const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> all = {
       // In the order of a run: one line a command.
+      {"train", "trains a draft on a state store", add_train},
       {"export", "writes a draft for llama.cpp or vLLM", add_export},
       {"import", "takes in a draft that another tool wrote", add_import},
+      {"inspect", "says what a file is, and checks it", add_inspect},
+      {"bench", "measures speed on this machine, as a share of what it could do", add_bench},
   };
   return all;
 }

@@ -16,9 +16,12 @@ void add_chains(const PackedBatch& batch, const std::vector<std::vector<std::uin
 }
 
 void count_outside(const PackedBatch& batch, const Predictions& predictions, double supervised, EvaluateReport* report) {
-  for (std::size_t p = 0; p < static_cast<std::size_t>(batch.rows); ++p)
-    if (batch.loss_mask[p] != 0 && predictions.teacher_best[p] != predictions.teacher_best_full[p])
-      report->teacher_best_outside_share += 1;  // a count until finish_acceptance() divides it
+  for (std::size_t p = 0; p < static_cast<std::size_t>(batch.rows); ++p) {  // counts until finish_acceptance() divides them
+    if (batch.loss_mask[p] == 0) continue;
+    report->teacher_best_outside_share += predictions.teacher_best[p] != predictions.teacher_best_full[p] ? 1 : 0;
+    const bool last = p + 1 == static_cast<std::size_t>(batch.rows) || batch.document_ids[p + 1] != batch.document_ids[p];
+    report->answer_is_target_best_share += last || predictions.teacher_best_full[p] == batch.input_ids[p + 1] ? 1 : 0;
+  }
   report->supervised_tokens += static_cast<std::int64_t>(supervised);
 }
 
@@ -43,11 +46,11 @@ Status add_acceptance(DraftModel& model, int steps, const PackedBatch& batch, Ev
     report->depth[k].counted += sums.depth[k].counted;
     report->depth[k].total += supervised;
   }
-  const auto right = right_marks(batch, predictions, steps, false);
-  add_chains(batch, right, &DepthAcceptance::right, report);
-  add_chains(batch, right_marks(batch, predictions, steps, true), &DepthAcceptance::right_in_vocab, report);
+  add_chains(batch, right_marks(batch, predictions, steps, Judge::kTargetBest), &DepthAcceptance::right, report);
+  add_chains(batch, right_marks(batch, predictions, steps, Judge::kDraftVocabBest), &DepthAcceptance::right_in_vocab, report);
   count_outside(batch, predictions, supervised, report);
-  for (WalkedAcceptance& walked : report->walked) walk(batch, right, &walked);
+  const auto as_written = right_marks(batch, predictions, steps, Judge::kAnswer);
+  for (WalkedAcceptance& walked : report->walked) walk(batch, as_written, &walked);
   return {};
 }
 
@@ -57,8 +60,9 @@ void finish_acceptance(EvaluateReport* report) {
     depth.loss /= depth.counted + 1e-5;
     if (depth.total > 0) report->acceptance_length += depth.right / depth.total;
   }
-  if (report->supervised_tokens > 0)
-    report->teacher_best_outside_share /= static_cast<double>(report->supervised_tokens);
+  if (report->supervised_tokens == 0) return;
+  report->teacher_best_outside_share /= static_cast<double>(report->supervised_tokens);
+  report->answer_is_target_best_share /= static_cast<double>(report->supervised_tokens);
 }
 
 }  // namespace eaglet

@@ -4,16 +4,27 @@
 
 namespace eaglet {
 
+namespace {
+
+// What the target (or the answer) has after row t, -1 where nothing is known.
+std::int32_t wanted(const PackedBatch& batch, const Predictions& predictions, Judge judge, std::size_t t) {
+  if (judge == Judge::kTargetBest) return predictions.teacher_best_full[t];
+  if (judge == Judge::kDraftVocabBest) return predictions.teacher_best[t];
+  const bool more = t + 1 < static_cast<std::size_t>(batch.rows) && batch.document_ids[t + 1] == batch.document_ids[t];
+  return more ? batch.input_ids[t + 1] : -1;
+}
+
+}  // namespace
+
 std::vector<std::vector<std::uint8_t>> right_marks(const PackedBatch& batch, const Predictions& predictions, int steps,
-                                                   bool in_draft_vocab) {
+                                                   Judge judge) {
   const auto rows = static_cast<std::size_t>(batch.rows);
-  const std::vector<std::int32_t>& teacher = in_draft_vocab ? predictions.teacher_best : predictions.teacher_best_full;
   std::vector<std::vector<std::uint8_t>> right(static_cast<std::size_t>(steps), std::vector<std::uint8_t>(rows, 0));
   for (std::size_t k = 0; k < right.size(); ++k)
     for (std::size_t p = 0; p + k < rows; ++p) {
       if (batch.document_ids[p] < 0 || batch.document_ids[p] != batch.document_ids[p + k]) continue;
       const std::int32_t drafted = predictions.draft_best[k * rows + p];
-      right[k][p] = drafted >= 0 && drafted == teacher[p + k] ? 1 : 0;
+      right[k][p] = drafted >= 0 && drafted == wanted(batch, predictions, judge, p + k) ? 1 : 0;
     }
   return right;
 }
@@ -23,6 +34,7 @@ namespace {
 // Rows [first, end) are one answer: row p holds its token, and its draft speaks about the tokens of rows p+1, p+2, ...
 void walk_answer(std::int64_t first, std::int64_t end, const std::vector<std::vector<std::uint8_t>>& right,
                  WalkedAcceptance* walked) {
+  walked->tokens += static_cast<double>(end - first);
   for (std::int64_t p = first; p + 1 < end;) {
     const std::int64_t longest = std::min({walked->draft_length, static_cast<std::int64_t>(right.size()), end - 1 - p});
     std::int64_t accepted = 0;
@@ -30,7 +42,6 @@ void walk_answer(std::int64_t first, std::int64_t end, const std::vector<std::ve
       walked->accepted_at[static_cast<std::size_t>(accepted)] += 1;
       ++accepted;
     }
-    walked->rounds += 1;
     walked->accepted += static_cast<double>(accepted);
     p += accepted + 1;
   }

@@ -9,10 +9,16 @@
 
 namespace eaglet {
 
-/// Marks [K][T]: 1 where the draft's step-k token at row p is what the target ranks first over its whole vocabulary, or, with
-/// `in_draft_vocab`, first among the draft's own tokens.
+/// What a drafted token is held against.
+enum class Judge {
+  kTargetBest,       // the target's best over its whole vocabulary: what a greedy server accepts
+  kDraftVocabBest,   // its best among the draft's own tokens: what training calls right
+  kAnswer,           // the token that the answer really has there; for a greedy answer the target's best as its engine computed it
+};
+
+/// Marks [K][T]: 1 where the draft's step-k token at row p passes the judge.
 std::vector<std::vector<std::uint8_t>> right_marks(const PackedBatch& batch, const Predictions& predictions, int steps,
-                                                   bool in_draft_vocab);
+                                                   Judge judge);
 
 /// Adds one batch's answers to `walked`, for draft length walked->draft_length. A server starts a draft only where the last one
 /// ended: first at the answer's first token, then on by accepted + 1. Accepted tokens are cut at the draft length and at the

@@ -27,26 +27,24 @@ TEST(Walk, StartsAtTheAnswerAndGoesOnByAcceptedPlusOne) {
   // Row 1: one right -> row 3: none right -> row 4: two right, which ends the answer.
   const std::vector<std::vector<std::uint8_t>> right = {{1, 1, 1, 0, 1, 1, 1}, {1, 0, 1, 1, 1, 1, 1}};
   const WalkedAcceptance walked = walk_with(2, batch, right);
-  EXPECT_EQ(walked.rounds, 3);
+  EXPECT_EQ(walked.tokens, 6);
   EXPECT_EQ(walked.accepted, 3);
   EXPECT_EQ(walked.accepted_at, (std::vector<double>{2, 1}));
-  EXPECT_DOUBLE_EQ(walked.acceptance_length(), 2.0);
+  EXPECT_DOUBLE_EQ(walked.acceptance_length(), 2.0);  // 6 tokens in 3 passes (the prompt's pass gives the first)
 }
 
 TEST(Walk, IsCutAtTheAnswersEndAndAtTheDraftLength) {
   const PackedBatch batch = rows_of({0, 0, 0}, {1, 1, 1});
   const std::vector<std::vector<std::uint8_t>> all(4, std::vector<std::uint8_t>(3, 1));
   EXPECT_EQ(walk_with(4, batch, all).accepted, 2);  // two tokens follow the first one
-  EXPECT_EQ(walk_with(4, batch, all).rounds, 1);
-  EXPECT_EQ(walk_with(1, batch, all).accepted, 1);
-  EXPECT_EQ(walk_with(1, batch, all).rounds, 1);    // one accepted + the bonus token: nothing is left
+  EXPECT_EQ(walk_with(1, batch, all).accepted, 1);  // one accepted and the bonus token: nothing is left
 }
 
 TEST(Walk, DocumentsAndPaddingDoNotRunTogether) {
   const PackedBatch batch = rows_of({0, 0, 1, 1, -1, -1}, {1, 1, 1, 1, 0, 0});
   const std::vector<std::vector<std::uint8_t>> all(3, std::vector<std::uint8_t>(6, 1));
   const WalkedAcceptance walked = walk_with(3, batch, all);
-  EXPECT_EQ(walked.rounds, 2);
+  EXPECT_EQ(walked.tokens, 4);
   EXPECT_EQ(walked.accepted, 2);
 }
 

@@ -89,6 +89,8 @@ class StoreReader {
   /// Reads and checks every byte, and that every state is finite; the first damage comes back as an error
   /// (kDataLoss, kNumeric). kInterrupted after a signal.
   virtual Status verify() const = 0;
+  /// The same for one document.
+  virtual Status verify_document(std::size_t i) const = 0;
 };
 
 }  // namespace eaglet

@@ -70,11 +70,16 @@ class MappedStore : public StoreReader {
     return {};
   }
 
+  Status verify_document(std::size_t i) const override {
+    EAGLET_RETURN_IF_ERROR(check_index(i));
+    return shard(i).verify(places_[i].entry);
+  }
+
   Status verify() const override {
-    for (const Place& place : places_) {
+    for (std::size_t i = 0; i < places_.size(); ++i) {
       if (interrupted())
         return Status(StatusCode::kInterrupted, "stopped by a signal before every document was checked");
-      EAGLET_RETURN_IF_ERROR(shards_[place.shard].verify(place.entry));
+      EAGLET_RETURN_IF_ERROR(verify_document(i));
     }
     return {};
   }

@@ -54,26 +54,33 @@ std::uint16_t f32_to_f16(float value) {
   return static_cast<std::uint16_t>(sign | ((rounded - (112u << 23)) >> 13));
 }
 
+namespace {
+// Tensors of foreign files may begin at any byte, hence memcpy; compilers make plain loads of it.
+template <class Stored, class Widen>
+void widen(const void* from, std::size_t n, float* to, const Widen& to_float) {
+  const auto* at = static_cast<const std::byte*>(from);
+  for (std::size_t i = 0; i < n; ++i) {
+    Stored value;
+    std::memcpy(&value, at + i * sizeof(Stored), sizeof(Stored));
+    to[i] = to_float(value);
+  }
+}
+}  // namespace
+
 bool convert_to_f32(Dtype dtype, const void* from, std::size_t n, float* to) {
   switch (dtype) {
     case Dtype::kF32:
-      std::memcpy(to, from, n * sizeof(float));
+      if (n > 0) std::memcpy(to, from, n * sizeof(float));
       return true;
-    case Dtype::kBF16: {
-      const auto* at = static_cast<const std::uint16_t*>(from);
-      for (std::size_t i = 0; i < n; ++i) to[i] = bf16_to_f32(at[i]);
+    case Dtype::kBF16:
+      widen<std::uint16_t>(from, n, to, bf16_to_f32);
       return true;
-    }
-    case Dtype::kF16: {
-      const auto* at = static_cast<const std::uint16_t*>(from);
-      for (std::size_t i = 0; i < n; ++i) to[i] = f16_to_f32(at[i]);
+    case Dtype::kF16:
+      widen<std::uint16_t>(from, n, to, f16_to_f32);
       return true;
-    }
-    case Dtype::kF64: {
-      const auto* at = static_cast<const double*>(from);
-      for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<float>(at[i]);
+    case Dtype::kF64:
+      widen<double>(from, n, to, [](double value) { return static_cast<float>(value); });
       return true;
-    }
     default:
       return false;
   }

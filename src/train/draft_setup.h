@@ -19,7 +19,8 @@ DraftConfig draft_config_for(const TrainOptions& options, const TargetFacts& tar
 /// draft's own; an option that was set and says otherwise is refused by name. Layers that its config does not
 /// list are the store's. `notes` gets what was loaded and what was not, and why.
 Result<DraftWeights> warm_start(const TrainOptions& options, const TargetFacts& target,
-                                const StoreHeader& header, std::vector<std::string>* notes);
+                                const TargetWeights& weights, const StoreHeader& header,
+                                std::vector<std::string>* notes);
 
 /// kInvalidArgument names the first thing in which a draft does not fit target or store.
 Status check_fits(const DraftConfig& draft, const TargetFacts& target, const StoreHeader& header);

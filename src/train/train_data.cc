@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/interrupt.h"
 
@@ -45,23 +46,15 @@ Status check_any_supervised(const StoreReader& store, const std::vector<std::siz
                 path, "check the loss_mask of the conversations: it marks what the target wrote itself");
 }
 
-Status check_packing(const TrainOptions& options, const StoreReader& store,
-                     const std::vector<std::size_t>& training, const PackingReport& report) {
+Status check_length(const TrainOptions& options, const StoreReader& store,
+                    const std::vector<std::size_t>& training) {
   std::int64_t shortest = store.documents()[training.front()].tokens;
   for (const std::size_t i : training) shortest = std::min(shortest, store.documents()[i].tokens);
-  // A document of n tokens gives n - 1 rows.
-  if (shortest - 1 > options.max_seq_len)
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("a max_seq_len of {} is shorter than every document: the shortest has {} tokens",
-                    options.max_seq_len, shortest),
-        options.store_path, fmt::format("give --max-seq-len {} or more", shortest - 1));
-  if (report.batches > 0) return {};
-  return Status(
-      StatusCode::kInvalidArgument,
-      fmt::format("nothing supervised is left when documents are cut to {} rows ({} of {} were cut)",
-                  options.max_seq_len, report.cut_documents, training.size()),
-      options.store_path, "give a larger --max-seq-len");
+  if (shortest <= options.max_seq_len) return {};
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("a max_seq_len of {} is shorter than every document: the shortest has {} tokens",
+                            options.max_seq_len, shortest),
+                options.store_path, fmt::format("give --max-seq-len {} or more", shortest));
 }
 
 }  // namespace
@@ -80,13 +73,15 @@ Result<TrainData> open_train_data(const TrainOptions& options, const TargetFacts
   EAGLET_RETURN_IF_ERROR(check_target(data.store->header(), options.store_path, target));
   split_documents(data.store->documents().size(), options.hold_out_every, &data.training, &data.held_out);
   EAGLET_RETURN_IF_ERROR(check_any_supervised(*data.store, data.training, options.store_path));
+  EAGLET_RETURN_IF_ERROR(check_length(options, *data.store, data.training));
   PackingOptions packing{options.max_seq_len, options.seed, true};
   EAGLET_ASSIGN_OR_RETURN(data.training_plan, PackPlan::make(*data.store, data.training, packing));
-  EAGLET_RETURN_IF_ERROR(check_packing(options, *data.store, data.training, data.training_plan.report()));
   if (data.held_out.empty()) return data;
   packing.shuffle = false;
-  EAGLET_ASSIGN_OR_RETURN(data.held_out_plan, PackPlan::make(*data.store, data.held_out, packing));
-  data.can_validate = data.held_out_plan.report().batches > 0;
+  Result<PackPlan> held_out = PackPlan::make(*data.store, data.held_out, packing);
+  data.can_validate =
+      held_out.ok();  // the lengths are fine, so it fails only when nothing there is supervised
+  if (held_out.ok()) data.held_out_plan = std::move(*held_out);
   return data;
 }
 
@@ -97,7 +92,7 @@ Result<std::vector<std::int64_t>> count_supervised(const StoreReader& store,
   for (const std::size_t i : documents) {
     if (interrupted())
       return Status(StatusCode::kInterrupted, "stopped while counting tokens; nothing was begun");
-    EAGLET_ASSIGN_OR_RETURN(const DocumentStates document, store.read(i));
+    EAGLET_ASSIGN_OR_RETURN(const DocumentStates document, store.read_tokens(i));
     for (std::size_t p = 0; p < document.input_ids.size(); ++p) {
       const std::int32_t id = document.input_ids[p];
       if (id < 0 || id >= vocab)

@@ -29,7 +29,7 @@ void split_documents(std::size_t documents, std::int64_t hold_out_every, std::ve
 /// document, nothing supervised, a max_seq_len shorter than every document.
 Result<TrainData> open_train_data(const TrainOptions& options, const TargetFacts& target);
 
-/// How often each target token is supervised in the given documents: [vocab]. Reads each document once.
+/// How often each target token is supervised in the given documents: [vocab]. Touches no state.
 Result<std::vector<std::int64_t>> count_supervised(const StoreReader& store,
                                                    const std::vector<std::size_t>& documents,
                                                    std::int64_t vocab);

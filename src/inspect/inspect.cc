@@ -1,0 +1,127 @@
+#include "inspect/inspect.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <new>
+#include <string_view>
+
+#include "formats/conversations.h"
+#include "inspect/inspectors.h"
+
+namespace eaglet {
+namespace {
+
+using Inspector = Result<Inspection> (*)(const InspectOptions&, Progress&);
+
+bool starts_with(std::string_view bytes, std::string_view magic) {
+  return bytes.substr(0, magic.size()) == magic;
+}
+
+/// safetensors has no magic: eight bytes of length, then a JSON object.
+bool looks_like_safetensors(std::string_view bytes) {
+  std::uint64_t header_bytes = 0;
+  if (bytes.size() < 9 || bytes[8] != '{') return false;
+  std::memcpy(&header_bytes, bytes.data(), 8);
+  return header_bytes <= bytes.size();
+}
+
+/// JSON lines: conversations when the first readable line has tokens with an answer, else prompts.
+Inspector inspector_of_lines(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const std::size_t end = bytes.find('\n');
+    const auto row = parse_json(bytes.substr(0, end));
+    if (row.ok() && row->is_object()) {
+      if (row->contains("input_ids") || row->contains("loss_mask") || row->contains("response_ids"))
+        return inspect_conversations;
+      if (row->contains("messages") || row->contains("prompt_ids")) return inspect_prompts;
+    }
+    bytes.remove_prefix(end == bytes.npos ? bytes.size() : end + 1);
+  }
+  return nullptr;
+}
+
+bool is_draft_config(std::string_view bytes) {
+  constexpr std::size_t kLargestConfig = std::size_t{1} << 24;
+  if (bytes.size() > kLargestConfig) return false;
+  const auto json = parse_json(bytes);
+  return json.ok() && json->is_object() &&
+         (json->contains("draft_vocab_size") || json->contains("speculators_model_type"));
+}
+
+/// By what is in the file; by its name only when it is too damaged to tell.
+Inspector inspector_of_file(std::string_view bytes, const std::string& path) {
+  if (starts_with(bytes, "EGLTSTO\n")) return inspect_shard;
+  if (looks_like_safetensors(bytes)) return inspect_safetensors;
+  const std::size_t text = bytes.find_first_not_of(" \t\r\n");
+  if (text != bytes.npos && bytes[text] == '{') {
+    if (is_draft_config(bytes)) return inspect_config;
+    if (const Inspector lines = inspector_of_lines(bytes)) return lines;
+  }
+  if (path.ends_with(".shard")) return inspect_shard;
+  if (path.ends_with(".safetensors")) return inspect_safetensors;
+  return nullptr;
+}
+
+Status unknown(const std::string& path) {
+  return Status(StatusCode::kDataLoss, "not of a kind that eaglet knows, or too damaged to tell", path,
+                "inspect reads state stores, draft directories, safetensors, GGUF, conversations and prompts "
+                "(JSON lines)");
+}
+
+Result<Inspection> inspect_directory(const InspectOptions& options, Progress& progress) {
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_directory(options.path));
+  bool has_config = false, has_weights = false;
+  std::string worth_a_look;
+  for (const std::string& name : names) {
+    if (name.ends_with(".shard") || name.ends_with(".shard.tmp")) return inspect_store(options, progress);
+    has_config |= name == "config.json";
+    has_weights |= name == "model.safetensors";
+    for (const char* part :
+         {"states", "draft", "checkpoints", "export", "latest", "conversations.jsonl", "prompts.jsonl"})
+      if (name == part) worth_a_look += (worth_a_look.empty() ? "" : ", ") + name;
+  }
+  if (has_config && has_weights) return inspect_checkpoint(options, progress);
+  if (has_config || has_weights)
+    return Status(StatusCode::kDataLoss,
+                  fmt::format("a draft needs config.json and model.safetensors; here is no {}",
+                              has_config ? "model.safetensors" : "config.json"),
+                  options.path);
+  return Status(StatusCode::kNotFound, "neither a state store nor a draft lies in this directory",
+                options.path,
+                worth_a_look.empty() ? "give a file, a store directory or a draft directory"
+                                     : "look into one of its parts: " + worth_a_look);
+}
+
+Result<Inspection> inspect_any(const InspectOptions& options, Progress& progress) {
+  if (is_directory(options.path)) return inspect_directory(options, progress);
+  Inspector inspector = nullptr;
+  {
+    EAGLET_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(options.path));
+    if (file.bytes() == 0) return Status(StatusCode::kDataLoss, "the file is empty", options.path);
+    inspector = inspector_of_file({reinterpret_cast<const char*>(file.data()), file.bytes()}, options.path);
+  }
+  if (inspector == nullptr) return unknown(options.path);
+  return inspector(options, progress);
+}
+
+}  // namespace
+
+Inspection begin_inspection(const std::string& kind, const std::string& path) {
+  Inspection inspection;
+  inspection.facts["kind"] = kind;
+  inspection.facts["path"] = path;
+  return inspection;
+}
+
+Result<Inspection> inspect(const InspectOptions& options, Progress& progress) {
+  try {
+    auto inspection = inspect_any(options, progress);
+    if (inspection.ok() && options.verify) inspection->facts["verified"] = inspection->problems.empty();
+    return inspection;
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kNoSpace, "there is not enough memory to look at this file", options.path);
+  }
+}
+
+}  // namespace eaglet

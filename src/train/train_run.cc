@@ -1,0 +1,356 @@
+#include "train/train_run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "device/threads.h"
+#include "draft/draft_model.h"
+#include "train/checkpoint.h"
+#include "train/draft_setup.h"
+#include "train/resume.h"
+#include "train/run_records.h"
+#include "train/train_data.h"
+#include "train/train_settings.h"
+#include "train/trainer.h"
+#include "vocab/draft_vocab.h"
+
+namespace eaglet {
+namespace {
+
+// What a run starts with, however it came about.
+struct Start {
+  DraftWeights draft;
+  TrainerState state;
+  OptimizerState optimizer;
+  bool has_settings = false;  // the state came from a checkpoint, with the settings of then
+};
+
+// One run from prepared data to its report. The members are filled in the order they stand here.
+class Run {
+ public:
+  Run(const TrainOptions& options, const TargetFacts& target, const TargetWeights& weights,
+      Progress& progress)
+      : options_(options), target_(target), weights_(weights), progress_(progress) {}
+
+  Result<TrainReport> go();
+
+ private:
+  Status prepare();
+  Status choose_steps();
+  Status start_new();
+  Status start_from_checkpoint(const FoundCheckpoint& checkpoint);
+  Status reconstruct_state(const FoundCheckpoint& checkpoint);
+  Result<DraftVocab> choose_vocab(double* covered);
+  Status compare_settings();
+  Status make_model();
+  Status write_config();
+  Status open_records();
+  void describe() const;
+  TrainReport report() const;
+  std::int64_t total_params() const;
+  bool finished() const;
+
+  const TrainOptions& options_;
+  const TargetFacts& target_;
+  const TargetWeights& weights_;
+  Progress& progress_;
+  TrainData data_;
+  ResumePoint resume_;
+  EffectiveSettings effective_;
+  Start start_;
+  std::unique_ptr<DraftModel> model_;
+  std::string run_id_;
+  std::optional<RunRecords> records_;
+  double seconds_ = 0;
+  std::int64_t tokens_ = 0;
+};
+
+Status Run::prepare() {
+  set_num_threads(options_.threads);
+  effective_.threads = num_threads();
+  EAGLET_ASSIGN_OR_RETURN(data_, open_train_data(options_, target_));
+  effective_.target_identity = target_.identity;
+  effective_.store_fingerprint = store_fingerprint(*data_.store);
+  EAGLET_RETURN_IF_ERROR(choose_steps());
+  if (options_.start_over) EAGLET_RETURN_IF_ERROR(set_run_aside(options_.output_dir, progress_));
+  EAGLET_ASSIGN_OR_RETURN(resume_, find_resume_point(options_, progress_));
+  EAGLET_RETURN_IF_ERROR(resume_.checkpoint ? start_from_checkpoint(*resume_.checkpoint) : start_new());
+  effective_.draft_vocab_size = start_.draft.config.draft_vocab;
+  effective_.intermediate_size = start_.draft.config.intermediate;
+  EAGLET_RETURN_IF_ERROR(compare_settings());
+  return set_newer_aside(options_.output_dir, resume_, progress_);
+}
+
+Status Run::choose_steps() {
+  const std::int64_t batches = data_.training_plan.report().batches;
+  effective_.total_steps = options_.max_steps > 0 ? options_.max_steps : options_.epochs * batches;
+  Schedule& schedule = effective_.schedule;
+  EAGLET_ASSIGN_OR_RETURN(schedule.kind, parse_schedule_kind(options_.scheduler_type));
+  schedule.base_lr = options_.lr;
+  schedule.num_cosine_cycles = options_.num_cosine_cycles;
+  schedule.min_lr_ratio = options_.min_lr_ratio;
+  schedule.total_steps =
+      options_.scheduler_total_steps > 0 ? options_.scheduler_total_steps : effective_.total_steps;
+  const std::int64_t usual = schedule.kind == Schedule::Kind::kNone ? 0 : schedule.total_steps / 100;
+  schedule.warmup_steps = options_.warmup_steps >= 0 ? options_.warmup_steps : usual;
+  if (schedule.kind == Schedule::Kind::kNone || effective_.total_steps <= schedule.total_steps) return {};
+  return Status(StatusCode::kUsage,
+                fmt::format("{} steps are asked for, but the schedule ends after {}", effective_.total_steps,
+                            schedule.total_steps),
+                "--scheduler-total-steps", "give at least as many as there are steps, or leave it out");
+}
+
+Result<DraftVocab> Run::choose_vocab(double* covered) {
+  if (options_.draft_vocab_size > target_.vocab)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("a draft vocabulary of {} is larger than the target's of {}",
+                              options_.draft_vocab_size, target_.vocab),
+                  "--draft-vocab-size",
+                  fmt::format("give {} or less; 0 is the whole vocabulary", target_.vocab));
+  EAGLET_ASSIGN_OR_RETURN(const auto counts, count_supervised(*data_.store, data_.training, target_.vocab));
+  const std::int64_t size = options_.draft_vocab_size > 0 ? options_.draft_vocab_size : target_.vocab;
+  EAGLET_ASSIGN_OR_RETURN(DraftVocab vocab,
+                          choose_draft_vocab(counts, target_.special_ids, target_.end_ids, size));
+  *covered = covered_share(vocab, counts);
+  return vocab;
+}
+
+Status Run::start_new() {
+  TrainerState& state = start_.state;
+  state.batches_per_epoch = data_.training_plan.report().batches;
+  if (!options_.from.empty()) {
+    std::vector<std::string> notes;
+    EAGLET_ASSIGN_OR_RETURN(start_.draft,
+                            warm_start(options_, target_, weights_, data_.store->header(), &notes));
+    for (const std::string& note : notes) progress_.note(note);
+    EAGLET_ASSIGN_OR_RETURN(const auto counts, count_supervised(*data_.store, data_.training, target_.vocab));
+    state.covered_share = covered_share(start_.draft.vocab, counts);
+    return {};
+  }
+  EAGLET_ASSIGN_OR_RETURN(const DraftVocab vocab, choose_vocab(&state.covered_share));
+  const DraftConfig config = draft_config_for(options_, target_, data_.store->header(), vocab.size());
+  EAGLET_RETURN_IF_ERROR(check_draft_config(config));
+  start_.draft =
+      new_draft(config, vocab, options_.train_head, weights_.head(), weights_.final_norm, options_.seed);
+  return {};
+}
+
+Status Run::start_from_checkpoint(const FoundCheckpoint& checkpoint) {
+  LoadReport ignored;  // every tensor of our own checkpoint is loaded or it is an error
+  EAGLET_ASSIGN_OR_RETURN(start_.draft, read_draft(checkpoint.path, options_.train_head, &ignored));
+  if (!checkpoint.check.trainer_state) return reconstruct_state(checkpoint);
+  const std::string path = checkpoint.path + "/" + kTrainerStateFile;
+  EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(path));
+  Result<TrainerState> state = trainer_state_from_json(json);
+  if (!state.ok()) return state.status().at(path);
+  start_.state = std::move(*state);
+  start_.has_settings = true;
+  return {};
+}
+
+// Without trainer_state.json the place in the data still follows from the step: batches are a function of the
+// seed.
+Status Run::reconstruct_state(const FoundCheckpoint& checkpoint) {
+  TrainerState& state = start_.state;
+  state.batches_per_epoch = data_.training_plan.report().batches;
+  state.step = checkpoint.step;
+  state.epoch = (checkpoint.step + 1) / state.batches_per_epoch;
+  state.next_batch = (checkpoint.step + 1) % state.batches_per_epoch;
+  EAGLET_ASSIGN_OR_RETURN(const auto counts, count_supervised(*data_.store, data_.training, target_.vocab));
+  state.covered_share = covered_share(start_.draft.vocab, counts);
+  progress_.note(
+      "warning: the settings of the earlier run are not known; they are taken to be the ones given now");
+  return {};
+}
+
+Status Run::compare_settings() {
+  const Json now = fixed_settings(options_, effective_);
+  if (start_.has_settings) {
+    // 0 is the target's own size, or with --from that of the draft the run began with.
+    Json asked = now;
+    if (options_.draft_vocab_size > 0 || options_.from.empty())
+      asked["draft_vocab_size"] = options_.draft_vocab_size > 0 ? options_.draft_vocab_size : target_.vocab;
+    if (options_.intermediate_size > 0 || options_.from.empty())
+      asked["intermediate_size"] =
+          options_.intermediate_size > 0 ? options_.intermediate_size : target_.intermediate;
+    if (Status status = check_same_settings(start_.state.settings, asked); !status.ok())
+      return status.at(resume_.checkpoint->path);
+    if (start_.state.batches_per_epoch != data_.training_plan.report().batches)
+      return Status(StatusCode::kConfig,
+                    fmt::format("the store packs into {} batches, it was {} when this run began",
+                                data_.training_plan.report().batches, start_.state.batches_per_epoch),
+                    options_.store_path, "go on with the store the run was begun with");
+  }
+  start_.state.settings = now;
+  return {};
+}
+
+Status Run::make_model() {
+  EAGLET_RETURN_IF_ERROR(check_fits(start_.draft.config, target_, data_.store->header()));
+  TttOptions ttt;
+  ttt.ttt_steps = static_cast<int>(options_.ttt_steps);
+  ttt.step_decay = options_.ttt_step_loss_decay;
+  EAGLET_ASSIGN_OR_RETURN(ttt.losses, parse_loss(options_.loss_fn));
+  const VerifierTensors verifier{weights_.embed_tokens.data(), weights_.final_norm.data(),
+                                 weights_.head().data(), target_.rms_norm_eps};
+  EAGLET_ASSIGN_OR_RETURN(
+      model_, DraftModel::create(std::move(start_.draft), verifier, ttt, options_.max_seq_len, true));
+  const auto trainable = static_cast<std::size_t>(model_->trainable_elements());
+  start_.optimizer.first_moment.assign(trainable, 0.0f);
+  start_.optimizer.second_moment.assign(trainable, 0.0f);
+  if (!resume_.checkpoint || !resume_.checkpoint->check.optimizer) return {};
+  return read_optimizer(resume_.checkpoint->path + "/" + kOptimizerFile, model_->weights().table,
+                        &start_.optimizer);
+}
+
+// The target's embeddings and the teacher's head rows belong to the draft in use, though they are not
+// trained.
+std::int64_t Run::total_params() const {
+  const DraftConfig& c = model_->weights().config;
+  return static_cast<std::int64_t>(model_->weights().values.size()) + c.vocab * c.hidden +
+         c.draft_vocab * c.target_hidden;
+}
+
+Status Run::write_config() {
+  const std::string path = options_.output_dir + "/train_config.json";
+  if (path_exists(path)) {
+    const Result<Json> earlier = read_json_file(path);
+    if (resume_.checkpoint && earlier.ok() && earlier->is_object() && earlier->contains("run_id") &&
+        (*earlier)["run_id"].is_string())
+      run_id_ = (*earlier)["run_id"].get<std::string>();
+  }
+  if (run_id_.empty()) {
+    std::error_code error;
+    const std::string place = std::filesystem::absolute(options_.output_dir, error).string();
+    run_id_ = hex64(xxh64(fmt::format("{} {} {:.6f}", place, ::getpid(), wall_seconds())));
+  }
+  const PackingReport& packing = data_.training_plan.report();
+  Json config = train_flags(options_, effective_);
+  config["run_id"] = run_id_;
+  config["target_name"] = target_.name;
+  config["target_layer_ids"] = data_.store->header().aux_layers;
+  config["documents"] = data_.training.size();
+  config["held_out_documents"] = data_.held_out.size();
+  config["train_batches"] = packing.batches;
+  config["total_steps"] = effective_.total_steps;
+  config["real_tokens"] = packing.real_tokens;
+  config["supervised_tokens"] = packing.supervised_tokens;
+  config["fill_ratio"] = packing.fill_ratio;
+  config["covered_share"] = start_.state.covered_share;
+  config["trainable_params"] = model_->trainable_elements();
+  config["total_params"] = total_params();
+  return write_json_file(path, config);
+}
+
+Status Run::open_records() {
+  EAGLET_ASSIGN_OR_RETURN(
+      RunRecords records,
+      RunRecords::open(options_.output_dir, run_id_, effective_.total_steps, options_.on_step_line));
+  records_.emplace(std::move(records));
+  const TrainerState& state = start_.state;
+  const std::string message = resume_.checkpoint ? "from " + resume_.checkpoint->path
+                                                 : fmt::format("{} steps", effective_.total_steps);
+  EAGLET_RETURN_IF_ERROR(
+      records_->event(resume_.checkpoint ? "resume" : "start", state.step + 1, state.epoch, message));
+  return records_->status("prepare", 60);
+}
+
+void Run::describe() const {
+  const PackingReport& p = data_.training_plan.report();
+  const auto millions = [](std::int64_t n) { return static_cast<double>(n) / 1e6; };
+  progress_.note(
+      fmt::format("documents: {} to train on, {} held out; {} real tokens an epoch, {} supervised ({:.0f} %)",
+                  p.documents, data_.held_out.size(), p.real_tokens, p.supervised_tokens,
+                  100.0 * static_cast<double>(p.supervised_tokens) / static_cast<double>(p.real_tokens)));
+  progress_.note(fmt::format(
+      "batches: {} of {} rows, fill {:.1f} %; {} documents cut, {} without a supervised row left out",
+      p.batches, options_.max_seq_len, 100 * p.fill_ratio, p.cut_documents,
+      p.dropped_unsupervised + p.dropped_beyond_limit + p.dropped_empty));
+  progress_.note(fmt::format(
+      "draft: {:.2f} M trainable of {:.2f} M parameters; vocabulary {} of {}, covering {:.2f} % of the "
+      "supervised tokens",
+      millions(model_->trainable_elements()), millions(total_params()), model_->weights().config.draft_vocab,
+      target_.vocab, 100 * start_.state.covered_share));
+  const double target_bytes =
+      4.0 * static_cast<double>(weights_.embed_tokens.size() + weights_.lm_head.size());
+  const double moments = 8.0 * static_cast<double>(model_->trainable_elements());
+  progress_.note(fmt::format(
+      "memory: {} for weights, gradients and activations, {} for the optimizer, {} for the target's "
+      "tensors",
+      human_bytes(static_cast<double>(model_->memory_bytes())), human_bytes(moments),
+      human_bytes(target_bytes)));
+  const Schedule& s = effective_.schedule;
+  progress_.note(fmt::format("steps: {} ({} batches an epoch), rate {:g} {}, warm-up {}, {} threads",
+                             effective_.total_steps, p.batches, s.base_lr, options_.scheduler_type,
+                             s.warmup_steps, effective_.threads));
+  if (!data_.can_validate)
+    progress_.note("nothing is held out that could be validated; best is the latest checkpoint");
+}
+
+bool Run::finished() const {
+  const TrainerState& state = start_.state;
+  if (state.step + 1 < effective_.total_steps) return false;
+  return !data_.can_validate || state.last_validation.step == state.step;
+}
+
+TrainReport Run::report() const {
+  const TrainerState& state = start_.state;
+  const std::string checkpoints = options_.output_dir + "/checkpoints/";
+  TrainReport report;
+  report.steps = state.step + 1;
+  report.total_steps = effective_.total_steps;
+  report.resumed_from_step = resume_.checkpoint ? resume_.checkpoint->step : -1;
+  report.last_checkpoint = checkpoints + checkpoint_name(state.step);
+  report.best_checkpoint = checkpoints + checkpoint_name(state.best_step >= 0 ? state.best_step : state.step);
+  report.first_loss = state.first_loss;
+  report.last_loss = state.last_loss;
+  if (state.last_validation.step >= 0)
+    report.held_out_acceptance_length = state.last_validation.acceptance_length;
+  report.held_out_full_acc = state.last_validation.full_acc;
+  report.seconds = seconds_;
+  report.tokens_per_second = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
+  report.real_tokens = data_.training_plan.report().real_tokens;
+  report.trainable_params = model_->trainable_elements();
+  report.total_params = total_params();
+  return report;
+}
+
+Result<TrainReport> Run::go() {
+  EAGLET_RETURN_IF_ERROR(prepare());
+  EAGLET_RETURN_IF_ERROR(make_model());
+  if (finished()) {
+    progress_.note(fmt::format("all {} steps were done before: nothing to do", effective_.total_steps));
+    return report();
+  }
+  EAGLET_RETURN_IF_ERROR(write_config());
+  EAGLET_RETURN_IF_ERROR(open_records());
+  describe();
+  Trainer trainer(options_, data_, *model_, effective_.schedule, effective_.total_steps,
+                  std::move(start_.optimizer), start_.state, *records_, progress_);
+  const Status status = trainer.run();
+  if (!status.ok()) {
+    if (status.code() != StatusCode::kInterrupted) (void)records_->status("failed", 0);
+    return status;
+  }
+  start_.state = trainer.state();
+  seconds_ = trainer.seconds();
+  tokens_ = trainer.tokens();
+  return report();
+}
+
+}  // namespace
+
+Result<TrainReport> train_on_target(const TrainOptions& options, const TargetFacts& target,
+                                    const TargetWeights& weights, Progress& progress) {
+  return Run(options, target, weights, progress).go();
+}
+
+}  // namespace eaglet

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "base/progress.h"
+#include "base/status.h"
+#include "formats/target_model.h"
+#include "train/train.h"
+
+namespace eaglet {
+
+/// train() with the target in memory; the caller holds the output directory's lock and has checked the
+/// options.
+Result<TrainReport> train_on_target(const TrainOptions& options, const TargetFacts& target,
+                                    const TargetWeights& weights, Progress& progress);
+
+}  // namespace eaglet
