@@ -158,6 +158,9 @@ std::string line_chart(const std::string& title, const std::string& x_label,
   if (from_zero) y.add(0);
   x.widen_if_flat();
   y.widen_if_flat();
+  const double room = 0.05 * (y.high - y.low);
+  y.high += room;
+  if (!from_zero) y.low -= room;
   std::string out = open_svg(title, kHeight) + axes(x_label, x, y);
   for (std::size_t i = 0; i < series.size(); ++i) out += curve(series[i], i, x, y);
   return out + legend(series) + "</svg>";
