@@ -14,6 +14,7 @@ struct EvaluateOptions {
   std::int64_t hold_out_every = 10;                 // 0: every document of the store
   std::int64_t ttt_steps = 3;                       // depths evaluated
   std::int64_t max_seq_len = 2048;
+  std::vector<std::string> ids;                     // these documents instead of every hold_out_every-th
   int threads = 0;
 };
 
@@ -59,8 +60,6 @@ struct ServedLength {
   std::vector<double> accepted_at;  // by draft position: passes in which it was accepted
   /// Tokens per pass as servers count it: the prompt's pass gives a token too.
   double acceptance_length() const { return tokens > accepted ? tokens / (tokens - accepted) : 0; }
-  /// 1 + accepted / passes: what WalkedAcceptance counts.
-  double walked_length() const { return passes > 0 ? 1.0 + accepted / passes : 0; }
   double tokens_per_second() const { return seconds > 0 ? tokens / seconds : 0; }
 };
 /// Where an answer with the draft first leaves the plain one. A tie is excused: the two logits are closer
