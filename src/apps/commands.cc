@@ -8,6 +8,7 @@ const std::vector<CommandEntry>& commands() {
       {"generate", "answers prompts with the target model", add_generate},
       {"extract", "keeps the target's hidden states over conversations", add_extract},
       {"train", "trains a draft on a state store", add_train},
+      {"evaluate", "measures acceptance, held out and in llama.cpp", add_evaluate},
       {"export", "writes a draft for llama.cpp or vLLM", add_export},
       {"import", "takes in a draft that another tool wrote", add_import},
       {"inspect", "says what a file is, and checks it", add_inspect},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 namespace eaglet::apps {
@@ -12,7 +13,9 @@ bool is_table(const Json& value) {
   return value.is_array() && !value.empty() && value.front().is_object();
 }
 
+/// "kv_heads" -> "kv heads"; a name of the file's own ("Q4_1") stays as it is.
 std::string words(std::string key) {
+  if (std::any_of(key.begin(), key.end(), [](unsigned char c) { return std::isupper(c); })) return key;
   std::replace(key.begin(), key.end(), '_', ' ');
   return key;
 }

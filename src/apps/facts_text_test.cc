@@ -13,13 +13,13 @@ TEST(FactsText, ValuesThenTables) {
   facts["shape_of_it"] = {2, 3};
   facts["nothing"] = "";
   facts["whole"] = true;
-  facts["inner"] = {{"least_one", 1}, {"most", nullptr}};
+  facts["inner"] = {{"least_one", 1}, {"Q4_1", nullptr}};
   EXPECT_EQ(facts_text(facts, 2),
             "kind         thing\n"
             "shape of it  [2, 3]\n"
             "nothing      -\n"
             "whole        yes\n"
-            "inner        least one 1, most -\n"
+            "inner        least one 1, Q4_1 -\n"
             "\n"
             "rows (3)\n"
             "  name  bytes\n"

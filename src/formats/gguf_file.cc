@@ -1,8 +1,10 @@
 #include "formats/gguf_file.h"
 
+#include <fmt/format.h>
 #include <ggml.h>
 #include <gguf.h>
 
+#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <new>
@@ -229,6 +231,38 @@ std::optional<std::vector<std::string>> GgufFile::strings(const std::string& key
   for (std::size_t i = 0, n = gguf_get_arr_n(context_.get(), id); i < n; ++i)
     all.emplace_back(gguf_get_arr_str(context_.get(), id, i));
   return all;
+}
+
+std::string gguf_type_text(int ggml_type) {
+  std::string name = ggml_type_name(static_cast<enum ggml_type>(ggml_type));
+  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+std::vector<std::pair<std::string, std::string>> GgufFile::described_keys() const {
+  constexpr std::size_t kLongestText = 60;
+  std::vector<std::pair<std::string, std::string>> described;
+  for (std::int64_t id = 0; id < gguf_get_n_kv(context_.get()); ++id) {
+    const std::string key = gguf_get_key(context_.get(), id);
+    const gguf_type type = gguf_get_kv_type(context_.get(), id);
+    std::string text;
+    if (type == GGUF_TYPE_ARRAY) {
+      text = std::to_string(gguf_get_arr_n(context_.get(), id)) + " of type " +
+             gguf_type_name(gguf_get_arr_type(context_.get(), id));
+    } else if (const auto string_value = string(key)) {
+      text = string_value->size() > kLongestText ? string_value->substr(0, kLongestText - 3) + "..." : *string_value;
+      for (char& c : text)  // a chat template has lines of its own
+        if (c == '\n' || c == '\r' || c == '\t') c = ' ';
+    } else if (const auto flag = boolean(key)) {
+      text = *flag ? "true" : "false";
+    } else if (const auto whole = integer(key)) {
+      text = std::to_string(*whole);
+    } else if (const auto real = number(key)) {
+      text = fmt::format("{:g}", *real);
+    }
+    described.emplace_back(key, text);
+  }
+  return described;
 }
 
 const GgufTensor* GgufFile::find(const std::string& name) const {

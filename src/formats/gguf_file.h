@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/files.h"
@@ -22,6 +23,9 @@ struct GgufTensor {
   const std::byte* data = nullptr;  // inside the mapped file
   std::uint64_t bytes = 0;
 };
+
+/// "Q4_1", "BF16", "I64": ggml's name of a tensor's type, in capitals.
+std::string gguf_type_text(int ggml_type);
 
 /// A mapped GGUF file, read through ggml's own parser (docs/formats/gguf.md). open() looks at magic, version
 /// and counts itself, and holds every tensor against the file's length, before anything is handed out.
@@ -46,6 +50,9 @@ class GgufFile {
   std::optional<bool> boolean(const std::string& key) const;
   std::optional<std::vector<std::int64_t>> integers(const std::string& key) const;  // an array of integers
   std::optional<std::vector<std::string>> strings(const std::string& key) const;    // an array of strings
+
+  /// Every key with its value as short text (arrays: how many of which type), in file order; for looking at.
+  std::vector<std::pair<std::string, std::string>> described_keys() const;
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   /// nullptr when there is no tensor of that name.

@@ -1,7 +1,12 @@
 #include "inspect/inspect.h"
 
+#include <ggml.h>
+#include <gguf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
 
 #include "base/files.h"
 #include "base/interrupt.h"
@@ -117,6 +122,48 @@ TEST(Inspect, DraftDirectory) {
   EXPECT_THAT(draft->problems, IsEmpty());
   EXPECT_EQ(look(kCases + "12-draft-to-target-map-forms/a_offset/config.json")->facts["kind"],
             "draft configuration");
+}
+
+/// A draft as a GGUF: a map and one tensor of floats.
+std::string write_gguf(const std::vector<std::int64_t>& d2t, const std::vector<float>& values) {
+  const std::string path = fresh_directory() + "/draft.gguf";
+  gguf_context* file = gguf_init_empty();
+  ggml_context* memory = ggml_init({1 << 20, nullptr, false});
+  gguf_set_val_str(file, "general.architecture", "eagle3");
+  gguf_set_val_u32(file, "eagle3.vocab_size", 64);
+  gguf_set_val_bool(file, "eagle3.norm_before_fc", true);
+  const std::int32_t layers[] = {2, 3};
+  gguf_set_arr_data(file, "eagle3.target_layers", GGUF_TYPE_INT32, layers, 2);
+  ggml_tensor* map = ggml_new_tensor_1d(memory, GGML_TYPE_I64, static_cast<std::int64_t>(d2t.size()));
+  std::memcpy(map->data, d2t.data(), d2t.size() * 8);
+  ggml_set_name(map, "d2t");
+  gguf_add_tensor(file, map);
+  ggml_tensor* norm = ggml_new_tensor_1d(memory, GGML_TYPE_F32, static_cast<std::int64_t>(values.size()));
+  std::memcpy(norm->data, values.data(), values.size() * 4);
+  ggml_set_name(norm, "output_norm.weight");
+  gguf_add_tensor(file, norm);
+  gguf_write_to_file(file, path.c_str(), false);
+  gguf_free(file);
+  ggml_free(memory);
+  return path;
+}
+
+TEST(Inspect, Gguf) {
+  const std::string path = write_gguf({1, 5, 63}, {1.0f, 2.0f});
+  const auto good = look(path);
+  ASSERT_TRUE(good.ok()) << good.status().message();
+  EXPECT_EQ(good->facts["kind"], "GGUF");
+  EXPECT_EQ(good->facts["architecture"], "eagle3");
+  EXPECT_EQ(good->facts["usable_as_target"], false);
+  EXPECT_EQ(good->facts["aux_layers"], Json({2, 3}));
+  EXPECT_EQ(good->facts["draft_vocab"], 3);
+  EXPECT_EQ(good->facts["tensor_types"]["I64"], 1);
+  EXPECT_EQ(good->facts["keys"][2]["value"], "true");
+  EXPECT_THAT(good->problems, IsEmpty());
+  EXPECT_THAT(look(write_gguf({1, 64}, {1.0f}))->problems, ElementsAre(HasSubstr("d2t: ")));
+  EXPECT_THAT(look(write_gguf({5, 5}, {1.0f}))->problems, ElementsAre(HasSubstr("d2t: two draft ids")));
+  EXPECT_THAT(look(write_gguf({1}, {1.0f, std::numeric_limits<float>::infinity()}))->problems,
+              ElementsAre(HasSubstr("output_norm.weight: a weight is not finite")));
 }
 
 TEST(Inspect, WhatIsNoFileOfOursIsSaid) {
