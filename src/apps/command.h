@@ -14,6 +14,7 @@ namespace eaglet::apps {
 struct Context {
   Progress* progress = nullptr;  // talk on stderr
   bool json = false;             // results as one JSON document on stdout
+  bool color = false;            // results on stdout may be coloured
   std::string program;           // argv[0], to start ourselves again
 };
 

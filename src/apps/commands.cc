@@ -6,6 +6,7 @@ const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> all = {
       // In the order of a run: one line a command.
       {"train", "trains a draft on a state store", add_train},
+      {"evaluate", "measures acceptance, held out and in llama.cpp", add_evaluate},
       {"export", "writes a draft for llama.cpp or vLLM", add_export},
       {"import", "takes in a draft that another tool wrote", add_import},
       {"inspect", "says what a file is, and checks it", add_inspect},

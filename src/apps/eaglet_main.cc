@@ -163,6 +163,7 @@ int main_guarded(int argc, char** argv) {
   Context context;
   context.progress = progress.get();
   context.json = line.flags.json;
+  context.color = use_color(color_mode(line.flags.color), fileno(stdout));
   context.program = argv[0];
   const Status status = run_guarded(line, context);
   progress.reset();  // the live line is gone before anything else is said

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "batch/loader.h"
@@ -14,9 +17,22 @@
 namespace eaglet {
 namespace {
 
-std::vector<std::size_t> held_out_documents(const StoreReader& store, std::int64_t every) {
+Result<std::vector<std::size_t>> documents_named(const StoreReader& store, const std::vector<std::string>& ids) {
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < store.documents().size(); ++i) places.emplace(store.documents()[i].id, i);
   std::vector<std::size_t> chosen;
-  const auto step = static_cast<std::size_t>(every > 0 ? every : 1);
+  for (const std::string& id : ids) {
+    const auto place = places.find(id);
+    if (place == places.end()) return Status(StatusCode::kNotFound, fmt::format("the store has no document \"{}\"", id));
+    chosen.push_back(place->second);
+  }
+  return chosen;
+}
+
+Result<std::vector<std::size_t>> chosen_documents(const StoreReader& store, const EvaluateOptions& options) {
+  if (!options.ids.empty()) return documents_named(store, options.ids);
+  std::vector<std::size_t> chosen;
+  const auto step = static_cast<std::size_t>(std::max<std::int64_t>(1, options.hold_out_every));
   for (std::size_t i = 0; i < store.documents().size(); i += step) chosen.push_back(i);
   return chosen;
 }
@@ -65,8 +81,8 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
   PackingOptions packing;
   packing.max_seq_len = options.max_seq_len;
   packing.shuffle = false;
-  EAGLET_ASSIGN_OR_RETURN(PackPlan plan,
-                          PackPlan::make(*l.store, held_out_documents(*l.store, options.hold_out_every), packing));
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::size_t> documents, chosen_documents(*l.store, options));
+  EAGLET_ASSIGN_OR_RETURN(PackPlan plan, PackPlan::make(*l.store, documents, packing));
   TttOptions ttt;
   ttt.ttt_steps = static_cast<int>(options.ttt_steps);
   const VerifierTensors verifier{l.weights.embed_tokens.data(), l.weights.final_norm.data(), l.weights.head().data(),
@@ -77,12 +93,12 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
   const auto bins = plan.epoch(0);
   progress.begin("evaluate", static_cast<std::uint64_t>(plan.report().documents), "documents");
   PackedBatch batch;
-  for (const std::vector<std::size_t>& documents : bins) {
+  for (const std::vector<std::size_t>& bin : bins) {
     if (interrupted()) return Status(StatusCode::kInterrupted, "the evaluation was stopped", options.draft_path);
-    EAGLET_RETURN_IF_ERROR(fill_batch(*l.store, documents, options.max_seq_len, &batch));
+    EAGLET_RETURN_IF_ERROR(fill_batch(*l.store, bin, options.max_seq_len, &batch));
     EAGLET_RETURN_IF_ERROR(add_acceptance(*model, ttt.ttt_steps, batch, &report));
-    for (const std::size_t document : documents) report.document_ids.push_back(l.store->documents()[document].id);
-    report.documents += static_cast<std::int64_t>(documents.size());
+    for (const std::size_t document : bin) report.document_ids.push_back(l.store->documents()[document].id);
+    report.documents += static_cast<std::int64_t>(bin.size());
     progress.update(static_cast<std::uint64_t>(report.documents));
   }
   finish_acceptance(&report);

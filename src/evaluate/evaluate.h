@@ -14,6 +14,7 @@ struct EvaluateOptions {
   std::int64_t hold_out_every = 10;                 // 0: every document of the store
   std::int64_t ttt_steps = 3;                       // depths evaluated
   std::int64_t max_seq_len = 2048;
+  std::vector<std::string> ids;                     // these documents instead of every hold_out_every-th
   int threads = 0;
 };
 
@@ -43,29 +44,44 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
 
 /// The real thing: prompts through llama.cpp with and without the draft, greedy.
 struct ServeOptions {
-  std::string target_path;                          // GGUF as it is served (see --serve-type)
+  std::string target_path;  // GGUF as it is served (see --serve-type)
   std::string draft_gguf;
-  std::string conversations_path;                   // prompts = tokens before the answer; as many tokens as the answer has
-  std::vector<std::string> ids;                     // which rows; empty = all
+  std::string conversations_path;  // prompts = tokens before the answer; as many tokens as the answer has
+  std::vector<std::string> ids;    // which rows; empty = all
   std::vector<std::int64_t> draft_lengths = {1, 2, 3, 4, 5, 6};
-  std::int64_t max_tokens = 0;                      // 0: as many as the recorded answer
+  std::int64_t max_tokens = 0;  // 0: as many as the recorded answer
   int threads = 0;
 };
 struct ServedLength {
   std::int64_t draft_length = 0;
+  /// tokens of all answers; drafted, and of those accepted into an answer; passes of the target after the
+  /// prompt's; seconds from the prompt processed to the answer's end.
   double tokens = 0, drafted = 0, accepted = 0, passes = 0, seconds = 0;
-  std::vector<double> accepted_at;                  // by depth
+  std::vector<double> accepted_at;  // by draft position: passes in which it was accepted
+  /// Tokens per pass as servers count it: the prompt's pass gives a token too.
   double acceptance_length() const { return tokens > accepted ? tokens / (tokens - accepted) : 0; }
   double tokens_per_second() const { return seconds > 0 ? tokens / seconds : 0; }
 };
-struct ServeDifference { std::string id; std::int64_t position = 0; std::int32_t plain = 0, drafted = 0; double plain_logit = 0, drafted_logit = 0; bool excused_tie = false; };
+/// Where an answer with the draft first leaves the plain one. A tie is excused: the two logits are closer
+/// than twice what `rounding` shows, the largest change of any logit there when the same tokens are processed
+/// in other groups.
+struct ServeDifference {
+  std::string id;
+  std::int64_t draft_length = 0;
+  std::int64_t position = 0;              // in the answer, from 0
+  std::int32_t plain = -1, drafted = -1;  // tokens; -1: the answer had ended
+  double plain_logit = 0, drafted_logit = 0, rounding = 0;
+  bool excused_tie = false;
+};
 struct ServeReport {
   std::int64_t prompts = 0;
   double plain_tokens = 0, plain_seconds = 0;
   std::vector<ServedLength> lengths;
   std::vector<ServeDifference> differences;
   double plain_tokens_per_second() const { return plain_seconds > 0 ? plain_tokens / plain_seconds : 0; }
+  bool identical() const;  // no difference but excused ones
 };
+/// kNotFound (a file, or an id that no row has), kDataLoss, kConfig, kInterrupted; docs/serving.md.
 Result<ServeReport> serve(const ServeOptions& options, Progress& progress);
 
 }  // namespace eaglet

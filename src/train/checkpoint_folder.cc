@@ -53,8 +53,11 @@ void judge_entry(const std::string& directory, const Json& entry, FolderCheck* c
   check->reason += (check->reason.empty() ? "" : "; ") + wrong;
 }
 
+// A folder being written, or one that a kill kept from being removed after its replacement.
 bool is_unfinished(const std::string& name) {
   const std::string_view suffix = kTemporarySuffix;
+  if (const std::size_t dot = name.find(".replaced-"); dot != std::string::npos)
+    return checkpoint_step(name.substr(0, dot)).has_value();
   if (name.size() <= suffix.size() || !name.ends_with(suffix)) return false;
   return checkpoint_step(name.substr(0, name.size() - suffix.size())).has_value();
 }

@@ -53,6 +53,7 @@ class Run {
   Status make_model();
   Status write_config();
   Status open_records();
+  Status refresh_links() const;
   void describe() const;
   TrainReport report() const;
   std::int64_t total_params() const;
@@ -190,6 +191,11 @@ Status Run::compare_settings() {
                     options_.store_path, "go on with the store the run was begun with");
   }
   start_.state.settings = now;
+  if (start_.has_settings && start_.state.threads != effective_.threads)
+    progress_.note(
+        fmt::format("warning: begun with {} threads, now {}: the results agree to rounding, not bit for bit",
+                    start_.state.threads, effective_.threads));
+  start_.state.threads = effective_.threads;
   return {};
 }
 
@@ -263,6 +269,17 @@ Status Run::open_records() {
   return records_->status("prepare", 60);
 }
 
+// A kill may have come between a save and its links.
+Status Run::refresh_links() const {
+  if (!resume_.checkpoint) return {};
+  const std::string checkpoints = options_.output_dir + "/checkpoints";
+  const TrainerState& state = start_.state;
+  EAGLET_RETURN_IF_ERROR(link_checkpoint(checkpoints, "latest", state.step));
+  const std::int64_t best = data_.can_validate ? state.best_step : state.step;
+  if (best < 0 || !path_exists(checkpoints + "/" + checkpoint_name(best))) return {};
+  return link_checkpoint(checkpoints, "best", best);
+}
+
 void Run::describe() const {
   const PackingReport& p = data_.training_plan.report();
   const auto millions = [](std::int64_t n) { return static_cast<double>(n) / 1e6; };
@@ -309,7 +326,9 @@ TrainReport Run::report() const {
   report.total_steps = effective_.total_steps;
   report.resumed_from_step = resume_.checkpoint ? resume_.checkpoint->step : -1;
   report.last_checkpoint = checkpoints + checkpoint_name(state.step);
-  report.best_checkpoint = checkpoints + checkpoint_name(state.best_step >= 0 ? state.best_step : state.step);
+  report.best_checkpoint = checkpoints + checkpoint_name(state.best_step);
+  if (state.best_step < 0 || !path_exists(report.best_checkpoint))
+    report.best_checkpoint = report.last_checkpoint;
   report.first_loss = state.first_loss;
   report.last_loss = state.last_loss;
   if (state.last_validation.step >= 0)
@@ -326,6 +345,7 @@ TrainReport Run::report() const {
 Result<TrainReport> Run::go() {
   EAGLET_RETURN_IF_ERROR(prepare());
   EAGLET_RETURN_IF_ERROR(make_model());
+  EAGLET_RETURN_IF_ERROR(refresh_links());
   if (finished()) {
     progress_.note(fmt::format("all {} steps were done before: nothing to do", effective_.total_steps));
     return report();

@@ -126,6 +126,7 @@ TEST_F(TrainRun, WritesEverythingThatWasPromised) {
   EXPECT_EQ(read_status(dir + "/status.json")->phase, "done");
   EXPECT_THAT(watcher_.notes, testing::HasSubstr("memory:"));
   EXPECT_THAT(watcher_.notes, testing::HasSubstr("to go"));
+  EXPECT_THAT(watcher_.notes, testing::HasSubstr("an even guess would cost 3.178"));  // ln 24
   // Warm-up: step 0 has rate 0, so step 1 sees step 0's weights.
   EXPECT_EQ(log.records[1].lr, 0);
 }
@@ -199,12 +200,14 @@ TEST_F(TrainRun, LongerRunOnTheSameScheduleContinues) {
 TEST_F(TrainRun, FinishedRunIsLeftAlone) {
   ASSERT_TRUE(run(options("run")).ok());
   const std::string log = *read_file(root_ + "/run/log.jsonl");
+  fs::remove(root_ + "/run/checkpoints/latest");  // as if killed between saving and linking
   const Result<TrainReport> again = run(options("run"));
   ASSERT_TRUE(again.ok());
   EXPECT_GT(again->held_out_acceptance_length, 1);
   EXPECT_EQ(again->steps, again->total_steps);
   EXPECT_EQ(*read_file(root_ + "/run/log.jsonl"), log);
   EXPECT_THAT(watcher_.notes, testing::HasSubstr("nothing to do"));
+  EXPECT_TRUE(path_exists(root_ + "/run/checkpoints/latest/COMPLETE"));
 }
 
 TEST_F(TrainRun, ChangedSettingsAreRefusedByName) {

@@ -16,6 +16,7 @@ namespace eaglet {
 namespace {
 
 constexpr std::int64_t kStepsBeforeForecast = 5;
+constexpr double kWarmLossShare = 0.6;            // of an even guess: a loaded draft begins below it
 constexpr double kSlowDiskBytesPerSecond = 50e6;  // what next_by assumes while saving
 
 DraftInputs inputs_of(const PackedBatch& batch) {
@@ -45,11 +46,13 @@ Trainer::Trainer(const TrainOptions& options, const TrainData& data, DraftModel&
       records_(records),
       progress_(progress),
       checkpoints_(options.output_dir + "/checkpoints"),
+      needed_work_(model.weights().config, static_cast<int>(options.ttt_steps), options.train_head),
       first_step_(state_.step + 1),
       saved_step_(state_.step) {}
 
 Status Trainer::run() {
   records_.set_progress(state_.step, state_.last_loss, 0);
+  peak_flops_ = measured_peak_flops();
   progress_.begin("train", static_cast<std::uint64_t>(total_steps_), "steps",
                   static_cast<std::uint64_t>(first_step_));
   if (state_.step >= 0) {  // a signal may have come between a step and its validation
@@ -88,10 +91,14 @@ Status Trainer::one_step(BatchLoader& loader) {
   record.t = wall_seconds();
   record.step_seconds = step_seconds_ = monotonic_seconds() - begin;
   record.tokens_per_second = static_cast<double>(batch->real_tokens) / step_seconds_;
+  record.mfu_ratio = needed_work_.flops(*batch) / step_seconds_ / peak_flops_;
   seconds_ += step_seconds_;
   tokens_ += batch->real_tokens;
   state_.last_loss = record.total_loss;
-  if (state_.step == 0) state_.first_loss = record.total_loss;
+  if (state_.step == 0) {
+    state_.first_loss = record.total_loss;
+    EAGLET_RETURN_IF_ERROR(judge_first_loss(record.loss.front()));
+  }
   loader.recycle(std::move(batch));
   return log_step(std::move(record));
 }
@@ -233,6 +240,21 @@ Status Trainer::not_finite(const Status& status, const PackedBatch& batch) {
       "--clip");
   (void)records_.event("warning", state_.step + 1, state_.epoch, failure.what() + ", " + failure.where());
   return failure;
+}
+
+// A guess that spreads evenly costs ln(Vd). A new draft whose head is the target's may well begin above it;
+// one that was loaded must begin below, or its weights did not arrive.
+Status Trainer::judge_first_loss(double loss) {
+  const double even_guess = std::log(static_cast<double>(model_.weights().config.draft_vocab));
+  const std::string fact =
+      fmt::format("first loss {:.3f} at depth 0; an even guess would cost {:.3f}", loss, even_guess);
+  if (options_.from.empty() || loss < kWarmLossShare * even_guess) {
+    progress_.note(fact);
+    return {};
+  }
+  const std::string warning = fact + ": the draft given with --from does not predict this target's states";
+  progress_.note("warning: " + warning);
+  return records_.event("warning", state_.step, state_.epoch, warning);
 }
 
 void Trainer::forecast() {

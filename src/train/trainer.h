@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "batch/loader.h"
 #include "draft/draft_model.h"
+#include "train/needed_work.h"
 #include "train/optimizer_state.h"
 #include "train/run_records.h"
 #include "train/schedule.h"
@@ -48,6 +49,7 @@ class Trainer {
   Status stop_for_signal();
   Status not_finite(const Status& status, const PackedBatch& batch);
   bool due(std::int64_t every_steps) const;
+  Status judge_first_loss(double loss);
   void forecast();
 
   const TrainOptions& options_;
@@ -60,6 +62,8 @@ class Trainer {
   RunRecords& records_;
   Progress& progress_;
   const std::string checkpoints_;
+  NeededWork needed_work_;
+  double peak_flops_ = 0;
   std::int64_t first_step_ = 0, saved_step_ = -1, tokens_ = 0;
   double seconds_ = 0, step_seconds_ = 0;
 };

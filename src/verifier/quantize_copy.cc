@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "verifier/llama_log.h"
 
 namespace eaglet {
 namespace {

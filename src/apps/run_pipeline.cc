@@ -1,0 +1,326 @@
+#include "apps/run_pipeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/cache_dir.h"
+#include "apps/stage_json.h"
+#include "apps/suggest.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "draft/draft_weights.h"
+#include "formats/conversations.h"
+#include "formats/target_model.h"
+#include "verifier/quantize_copy.h"
+
+namespace eaglet::apps {
+namespace {
+
+const std::vector<std::string>& stage_names() {
+  static const std::vector<std::string> names = {"generate", "extract", "train",
+                                                 "evaluate", "export",  "serve"};
+  return names;
+}
+
+Result<std::string> content_fingerprint(const std::string& path) {
+  EAGLET_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  return hex64(xxh64(file.data(), file.bytes()));
+}
+
+Status copy_file(const std::string& from, const std::string& to) {
+  EAGLET_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(from));
+  EAGLET_ASSIGN_OR_RETURN(AtomicFile copy, AtomicFile::create(to));
+  EAGLET_RETURN_IF_ERROR(copy.write(file.data(), file.bytes()));
+  return copy.commit();
+}
+
+Result<GgufType> gguf_type(const std::string& name) {
+  if (name == "f32") return GgufType::kF32;
+  if (name == "f16") return GgufType::kF16;
+  if (name == "q8_0") return GgufType::kQ8_0;
+  return Status(StatusCode::kConfig, "unknown export type " + name);
+}
+
+}  // namespace
+
+Status RunPipeline::run() {
+  EAGLET_ASSIGN_OR_RETURN(const TargetFacts target, read_target_facts(recipe_.model_path));
+  model_identity_ = target.identity;
+  progress_.note(fmt::format("target: {} ({}, {} layers, width {}, vocabulary {})", target.name,
+                             target.architecture, target.num_layers, target.hidden, target.vocab));
+  // What the last stages would trip over after hours is said now.
+  if (recipe_.train.draft_vocab_size > target.vocab)
+    return Status(StatusCode::kConfig,
+                  fmt::format("the draft vocabulary ({}) is larger than the target's ({})",
+                              recipe_.train.draft_vocab_size, target.vocab),
+                  "train.draft_vocab_size", "give at most the target's size, or 0 for all of it");
+  EAGLET_RETURN_IF_ERROR(recipe_.conversations_path.empty() ? generate_answers() : take_conversations());
+  EAGLET_RETURN_IF_ERROR(extract_states());
+  EAGLET_RETURN_IF_ERROR(train_draft());
+  EAGLET_RETURN_IF_ERROR(evaluate_draft());
+  EAGLET_RETURN_IF_ERROR(drop_states());
+  EAGLET_RETURN_IF_ERROR(export_draft());
+  return recipe_.serve_enabled ? serve_draft() : Status();
+}
+
+Status RunPipeline::do_stage(const Stage& stage, const Work& work) {
+  const std::size_t stages = stage_names().size() - (recipe_.serve_enabled ? 0 : 1);
+  const std::string title = fmt::format("[{}/{}] {}", ++stage_number_, stages, stage.name);
+  StageRecord now;
+  now.stage = stage.name;
+  now.settings = stage.settings;
+  now.inputs = stage.inputs;
+  const std::string path = paths_.stage_record(stage.name);
+  if (Result<StageRecord> before = read_stage_record(path); before.ok()) {
+    const std::string difference = before->difference(now);
+    if (difference.empty() && before->done && path_exists(stage.output)) {
+      progress_.note(title + ": done earlier, kept");
+      records_[stage.name] = *before;
+      return {};
+    }
+    if (!difference.empty() && !stage.repeatable)
+      return Status(StatusCode::kConfig,
+                    "this run directory has a '" + stage.name + "' made otherwise: " + difference,
+                    stage.output,
+                    "undo the change, give another --output-dir, or throw that stage and all later ones away "
+                    "with --redo " +
+                        stage.name);
+    if (difference.empty()) now.seconds = before->seconds;
+  } else if (before.status().code() != StatusCode::kNotFound) {
+    return before.status();
+  }
+  EAGLET_RETURN_IF_ERROR(write_stage_record(path, now));
+  progress_.note(title);
+  const double begun = monotonic_seconds();
+  Result<Json> result = work();
+  now.seconds += monotonic_seconds() - begun;
+  if (!result.ok()) {
+    // The stage's own failure matters more than that of noting the time it took.
+    static_cast<void>(write_stage_record(path, now).ok());
+    return result.status();
+  }
+  now.done = true;
+  now.finished = wall_seconds();
+  now.result = std::move(*result);
+  records_[stage.name] = now;
+  return write_stage_record(path, now);
+}
+
+Json RunPipeline::settings_of(const std::string& section, const std::vector<std::string>& without) const {
+  Json settings = Json::object();
+  for (const auto& [key, value] : recipe_.section_values(section))
+    if (std::find(without.begin(), without.end(), key) == without.end()) settings[key] = value;
+  return settings;
+}
+
+Status RunPipeline::generate_answers() {
+  EAGLET_RETURN_IF_ERROR(copy_file(recipe_.prompts_path, paths_.prompts()).at("prompts"));
+  EAGLET_ASSIGN_OR_RETURN(const std::string prompts, content_fingerprint(paths_.prompts()));
+  const Stage stage = {.name = "generate",
+                       .settings = settings_of("generate", {"parallel"}),
+                       .inputs = {{"prompts", prompts}, {"model", model_identity_}},
+                       .output = paths_.conversations()};
+  return do_stage(stage, [this]() -> Result<Json> {
+    GenerateOptions options = recipe_.generate;
+    options.model_path = recipe_.model_path;
+    options.prompts_path = paths_.prompts();
+    options.output_path = paths_.conversations();
+    options.threads = recipe_.threads;
+    EAGLET_ASSIGN_OR_RETURN(const GenerateReport report, generate(options, progress_));
+    if (report.response_tokens == 0)
+      return Status(StatusCode::kDataLoss, "all answers are empty: there is nothing to train on",
+                    paths_.conversations(),
+                    "look at the prompts and the model's chat template; then --redo generate");
+    return to_json(report);
+  });
+}
+
+Status RunPipeline::take_conversations() {
+  EAGLET_ASSIGN_OR_RETURN(const std::string given, content_fingerprint(recipe_.conversations_path));
+  const Stage stage = {.name = "generate",
+                       .settings = {{"answers", "given"}},
+                       .inputs = {{"conversations", given}},
+                       .output = paths_.conversations()};
+  return do_stage(stage, [this]() -> Result<Json> {
+    EAGLET_RETURN_IF_ERROR(copy_file(recipe_.conversations_path, paths_.conversations()));
+    EAGLET_ASSIGN_OR_RETURN(const ConversationFile file, read_conversations(paths_.conversations()));
+    GenerateReport report;
+    report.broken_lines = static_cast<std::int64_t>(file.broken.size());
+    for (const Conversation& row : file.conversations) {
+      ++report.answered;
+      ++(row.finish_reason == "length" ? report.cut_by_length : report.stopped);
+      report.prompt_tokens += row.prompt_tokens();
+      report.response_tokens += std::count(row.loss_mask.begin(), row.loss_mask.end(), 1);
+    }
+    if (report.response_tokens == 0)
+      return Status(StatusCode::kDataLoss, "all answers are empty: there is nothing to train on",
+                    recipe_.conversations_path, "give conversations with supervised tokens");
+    for (const BrokenLine& line : file.broken)
+      progress_.note(fmt::format("warning: {} line {}: {}; left out", recipe_.conversations_path, line.line,
+                                 line.reason));
+    return to_json(report);
+  });
+}
+
+Status RunPipeline::extract_states() {
+  EAGLET_ASSIGN_OR_RETURN(const std::string conversations, content_fingerprint(paths_.conversations()));
+  // Freed states still count as made while nothing is left to do with them.
+  const bool freed = path_exists(paths_.stages() + "/states-dropped");
+  const Stage stage = {.name = "extract",
+                       .settings = settings_of("extract", {"force", "shard_bytes"}),
+                       .inputs = {{"conversations", conversations}, {"model", model_identity_}},
+                       .output = freed ? paths_.stages() + "/states-dropped" : paths_.states()};
+  return do_stage(stage, [this]() -> Result<Json> {
+    ExtractOptions options = recipe_.extract;
+    options.model_path = recipe_.model_path;
+    options.conversations_path = paths_.conversations();
+    options.store_path = paths_.states();
+    options.threads = recipe_.threads;
+    EAGLET_ASSIGN_OR_RETURN(const ExtractReport report, extract(options, progress_));
+    return to_json(report);
+  });
+}
+
+Status RunPipeline::train_draft() {
+  const Stage stage = {
+      .name = "train",
+      .settings = settings_of("train", {"num_workers", "log_every_steps", "keep_checkpoints"}),
+      .inputs = {{"states", records_["extract"].fingerprint()}, {"model", model_identity_}},
+      .output = paths_.draft() + "/checkpoints"};
+  EAGLET_RETURN_IF_ERROR(do_stage(stage, [this]() -> Result<Json> {
+    if (!path_exists(paths_.states()))
+      return Status(StatusCode::kNotFound,
+                    "the states were freed (drop_states), and the draft is to be trained again",
+                    paths_.states(), "eaglet run --redo extract ... makes them again");
+    TrainOptions options = recipe_.train;
+    options.model_path = recipe_.model_path;
+    options.store_path = paths_.states();
+    options.output_dir = paths_.draft();
+    options.threads = recipe_.threads;
+    EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train(options, progress_));
+    return to_json(report, paths_.root);
+  }));
+  const Json& result = records_["train"].result;
+  checkpoint_ = result.value(recipe_.checkpoint == "best" ? "best_checkpoint" : "last_checkpoint", "");
+  if (checkpoint_.empty())
+    checkpoint_ = result.value("last_checkpoint", "");  // nothing held out: no best one
+  if (!checkpoint_.empty() && path_exists(inside(checkpoint_))) return {};
+  return Status(StatusCode::kNotFound, "training left no checkpoint", inside(checkpoint_),
+                "give at least one epoch");
+}
+
+Status RunPipeline::evaluate_draft() {
+  Json settings = settings_of("evaluate", {});
+  settings["hold_out_every"] = std::to_string(recipe_.train.hold_out_every);
+  const Stage stage = {.name = "evaluate",
+                       .settings = settings,
+                       .inputs = {{"train", records_["train"].fingerprint()}, {"checkpoint", checkpoint_}},
+                       .output = inside(checkpoint_),
+                       .repeatable = true};
+  return do_stage(stage, [this]() -> Result<Json> {
+    EvaluateOptions options = recipe_.evaluate;
+    options.model_path = recipe_.model_path;
+    options.store_path = paths_.states();
+    options.draft_path = inside(checkpoint_);
+    options.hold_out_every = recipe_.train.hold_out_every;
+    options.threads = recipe_.threads;
+    EAGLET_ASSIGN_OR_RETURN(const EvaluateReport report, evaluate(options, progress_));
+    return to_json(report);
+  });
+}
+
+Status RunPipeline::drop_states() {
+  if (!recipe_.drop_states || !path_exists(paths_.states())) return {};
+  LoadReport loaded;
+  const Result<DraftWeights> draft = read_draft(inside(checkpoint_), recipe_.train.train_head, &loaded);
+  if (!draft.ok()) return draft.status().at("checking the checkpoint before the states are freed");
+  if (!loaded.missing.empty())
+    return Status(StatusCode::kDataLoss,
+                  "the checkpoint lacks " + loaded.missing.front().name + ": the states are kept",
+                  inside(checkpoint_), "eaglet run --redo train ...");
+  EAGLET_RETURN_IF_ERROR(write_file_atomic(paths_.stages() + "/states-dropped", checkpoint_ + "\n"));
+  EAGLET_RETURN_IF_ERROR(remove_all(paths_.states()));
+  progress_.note("states freed: " + human_bytes(records_["extract"].result.value("store_bytes", 0.0)) +
+                 " (the checkpoint was read back first)");
+  return {};
+}
+
+Status RunPipeline::export_draft() {
+  served_draft_ = "export/draft-" + recipe_.export_type + ".gguf";
+  const Stage stage = {.name = "export",
+                       .settings = settings_of("export", {}),
+                       .inputs = {{"train", records_["train"].fingerprint()}, {"checkpoint", checkpoint_}},
+                       .output = inside(served_draft_),
+                       .repeatable = true};
+  return do_stage(stage, [this]() -> Result<Json> {
+    progress_.begin("export", 0, "files");
+    EAGLET_RETURN_IF_ERROR(make_directories(paths_.exported()));
+    LoadReport loaded;
+    EAGLET_ASSIGN_OR_RETURN(const DraftWeights draft,
+                            read_draft(inside(checkpoint_), recipe_.train.train_head, &loaded));
+    EAGLET_ASSIGN_OR_RETURN(const GgufType type, gguf_type(recipe_.export_type));
+    EAGLET_RETURN_IF_ERROR(export_gguf(draft, recipe_.model_path, type, inside(served_draft_)));
+    if (recipe_.speculators) {
+      EAGLET_ASSIGN_OR_RETURN(const TargetWeights target, read_target_weights(recipe_.model_path));
+      EAGLET_RETURN_IF_ERROR(make_directories(paths_.exported() + "/speculators"));
+      EAGLET_RETURN_IF_ERROR(export_speculators(draft, target.embed_tokens, recipe_.verifier,
+                                                paths_.exported() + "/speculators"));
+    }
+    EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, file_bytes(inside(served_draft_)));
+    progress_.end(served_draft_ + ", " + human_bytes(static_cast<double>(bytes)));
+    return Json{{"gguf", served_draft_}, {"gguf_bytes", bytes}};
+  });
+}
+
+Status RunPipeline::serve_draft() {
+  Json settings = settings_of("serve", {});
+  settings["export_type"] = recipe_.export_type;
+  const Stage stage = {.name = "serve",
+                       .settings = settings,
+                       .inputs = {{"export", records_["export"].fingerprint()}},
+                       .output = inside(served_draft_),
+                       .repeatable = true};
+  return do_stage(stage, [this]() -> Result<Json> {
+    ServeOptions options = recipe_.serve;
+    options.target_path = recipe_.model_path;
+    if (recipe_.serve_type == "f16") {
+      progress_.note("serve: a 16-bit copy of the target is made once, in " + cache_dir());
+      EAGLET_ASSIGN_OR_RETURN(options.target_path,
+                              sixteen_bit_copy(recipe_.model_path, cache_dir(), recipe_.threads));
+    }
+    options.draft_gguf = inside(served_draft_);
+    options.conversations_path = paths_.conversations();
+    options.ids = records_["evaluate"].result.at("document_ids").get<std::vector<std::string>>();
+    const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(0, recipe_.serve_max_prompts));
+    if (wanted > 0 && options.ids.size() > wanted) options.ids.resize(wanted);
+    options.threads = recipe_.threads;
+    EAGLET_ASSIGN_OR_RETURN(const ServeReport report, serve(options, progress_));
+    return to_json(report);
+  });
+}
+
+Status forget_from(const RunPaths& paths, const std::string& stage) {
+  const auto first = std::find(stage_names().begin(), stage_names().end(), stage);
+  if (first == stage_names().end()) {
+    const std::string nearest = nearest_name(stage, stage_names());
+    return Status(StatusCode::kUsage, "--redo: there is no stage '" + stage + "'", {},
+                  nearest.empty() ? fmt::format("stages: {}", fmt::join(stage_names(), ", "))
+                                  : "did you mean '" + nearest + "'?");
+  }
+  for (auto name = first; name != stage_names().end(); ++name) {
+    // The record goes first: without it nothing claims that the output is whole.
+    EAGLET_RETURN_IF_ERROR(remove_all(paths.stage_record(*name)));
+    if (*name == "generate") EAGLET_RETURN_IF_ERROR(remove_all(paths.conversations()));
+    if (*name == "extract") {
+      EAGLET_RETURN_IF_ERROR(remove_all(paths.states()));
+      EAGLET_RETURN_IF_ERROR(remove_all(paths.stages() + "/states-dropped"));
+    }
+    if (*name == "train") EAGLET_RETURN_IF_ERROR(remove_all(paths.draft()));
+    if (*name == "export") EAGLET_RETURN_IF_ERROR(remove_all(paths.exported()));
+  }
+  return {};
+}
+
+}  // namespace eaglet::apps
