@@ -3,7 +3,7 @@
 namespace eaglet {
 
 /// SIGINT and SIGTERM set a flag that long loops ask for; a second one ends the process at once with 128 + signal.
-/// SIGPIPE is ignored (writes fail with EPIPE instead). Call once, early, from the command layer.
+/// SIGPIPE and SIGXFSZ are ignored (writes fail with EPIPE or EFBIG instead). Call once, early, from the command layer.
 void install_interrupt_handlers();
 
 /// The signal that asked us to stop, or 0.
