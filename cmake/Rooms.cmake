@@ -1,6 +1,7 @@
 # eaglet_rooms(): reads src/ROOMS and makes one static library per room, linked to exactly its arrows.
 #   src/<room>/*.cc              -> library eaglet_<room>   (not *_test.cc, *_bench.cc)
 #   src/<room>/*_test.cc         -> one test program <room>_tests, discovered by ctest
+#   src/<room>/*_bench.cc        -> one program <room>_bench (Google Benchmark), when EAGLET_BENCH is on
 # A room's own third-party libraries stand in src/<room>/libraries.cmake (a list EAGLET_ROOM_LIBRARIES).
 function(eaglet_rooms)
   file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/ROOMS lines REGEX "^[a-z]+:")
@@ -18,6 +19,8 @@ function(eaglet_room room arrows)
   set(dir ${CMAKE_CURRENT_SOURCE_DIR}/${room})
   file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
   set(tests ${sources})
+  set(benches ${sources})
+  list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "(_test|_bench|_main)\\.cc$")
   set(EAGLET_ROOM_LIBRARIES "")
@@ -43,5 +46,9 @@ function(eaglet_room room arrows)
                                EAGLET_SAMPLE_MODEL="${EAGLET_SAMPLE_MODEL}")
     gtest_discover_tests(${room}_tests TEST_PREFIX ${room}. DISCOVERY_TIMEOUT 60
                          PROPERTIES LABELS ${room} TIMEOUT 600 ENVIRONMENT EAGLET_MODEL=${EAGLET_SAMPLE_MODEL})
+  endif()
+  if(EAGLET_BENCH AND benches)
+    add_executable(${room}_bench ${benches})
+    target_link_libraries(${room}_bench PRIVATE eaglet_${room} benchmark::benchmark benchmark::benchmark_main)
   endif()
 endfunction()

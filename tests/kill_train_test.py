@@ -28,7 +28,7 @@ def must(result, code=0):
 
 
 def train_command(root, name):
-    return [EAGLET, "train", "--store-path", f"{root}/states", "--model-path", f"{root}/toy.gguf", "--output-dir",
+    return [EAGLET, "train", "--store", f"{root}/states", "--model", f"{root}/toy.gguf", "--output-dir",
             f"{root}/{name}", "--max-seq-len", "128", "--max-steps", str(STEPS), "--draft-vocab-size", "100",
             "--checkpoint-every-steps", "7", "--validate-every-steps", "20", "--keep-checkpoints", "3",
             "--threads", "2", "--lr", "3e-3"]
@@ -37,8 +37,8 @@ def train_command(root, name):
 def prepare(root):
     toy_target.write_target(f"{root}/toy.gguf")
     toy_target.write_conversations(f"{root}/conversations.jsonl")
-    must(run("extract", "--model-path", f"{root}/toy.gguf", "--conversations-path", f"{root}/conversations.jsonl",
-             "--store-path", f"{root}/states"))
+    must(run("extract", "--model", f"{root}/toy.gguf", "--conversations", f"{root}/conversations.jsonl",
+             "--output-dir", f"{root}/states"))
 
 
 def final_folder(root, name):

@@ -15,15 +15,15 @@ namespace eaglet::apps {
 namespace {
 
 constexpr const char* kExamples =
-    "  eaglet train --store-path states/ --model-path target.gguf --output-dir draft/\n"
-    "  eaglet train --store-path states/ --model-path target.gguf --output-dir draft/ \\\n"
+    "  eaglet train --store states/ --model target.gguf --output-dir draft/\n"
+    "  eaglet train --store states/ --model target.gguf --output-dir draft/ \\\n"
     "      --draft-vocab-size 32000 --ttt-steps 3 --max-seq-len 8192 --epochs 5 --lr 1e-4 --from "
     "published-draft/\n"
     "  (the same command again goes on where an interrupted run stopped)";
 
 void add_data_flags(CLI::App& app, TrainOptions& o) {
-  app.add_option("--store-path", o.store_path, "state store, from eaglet extract")->required();
-  app.add_option("--model-path", o.model_path, "the target the states came from (GGUF)")->required();
+  app.add_option("--store,--store-path", o.store_path, "state store, from eaglet extract")->required();
+  app.add_option("--model,--model-path", o.model_path, "the target the states came from (GGUF)")->required();
   app.add_option("--output-dir", o.output_dir, "checkpoints and records go here")->required();
   app.add_option("--hold-out-every", o.hold_out_every,
                  "hold out every n-th document, from the first, for validation; 0 = none");

@@ -60,9 +60,9 @@ Status check_rates(const TrainOptions& o) {
 }
 
 Status check_names(const TrainOptions& o) {
-  if (o.store_path.empty()) return usage("--store-path", "no state store given", "eaglet extract makes one");
+  if (o.store_path.empty()) return usage("--store", "no state store given", "eaglet extract makes one");
   if (o.model_path.empty())
-    return usage("--model-path", "no target model given", "give the GGUF the states came from");
+    return usage("--model", "no target model given", "give the GGUF the states came from");
   if (o.output_dir.empty())
     return usage("--output-dir", "no output directory given", "name a directory for this run");
   if (o.draft_arch != "llama" && o.draft_arch != "qwen3")
