@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/cache_dir.h"
+#include "apps/evaluate_json.h"
 #include "apps/stage_json.h"
 #include "apps/suggest.h"
 #include "base/clock.h"
@@ -227,7 +228,7 @@ Status RunPipeline::evaluate_draft() {
     options.hold_out_every = recipe_.train.hold_out_every;
     options.threads = recipe_.threads;
     EAGLET_ASSIGN_OR_RETURN(const EvaluateReport report, evaluate(options, progress_));
-    return to_json(report);
+    return evaluate_json(report);
   });
 }
 
@@ -297,7 +298,7 @@ Status RunPipeline::serve_draft() {
     if (wanted > 0 && options.ids.size() > wanted) options.ids.resize(wanted);
     options.threads = recipe_.threads;
     EAGLET_ASSIGN_OR_RETURN(const ServeReport report, serve(options, progress_));
-    return to_json(report);
+    return serve_json(report);
   });
 }
 
