@@ -7,7 +7,8 @@
 
 namespace eaglet::apps {
 
-/// The stages' reports as JSON, for stage records and the run's report. Members keep their names.
+/// The first stages' reports as JSON, for stage records and the run's report (evaluate_json.h has the
+/// others). Members keep their names.
 Json to_json(const GenerateReport& report);
 Json to_json(const ExtractReport& report);
 /// Checkpoint directories are given relative to `root`, so that a run directory can be moved.
