@@ -31,7 +31,7 @@ struct Shape {
 };
 std::unique_ptr<StoreReader> store_of(const std::string& name, const StoreHeader& header,
                                       const std::vector<Shape>& shapes) {
-  const std::string directory = fresh_directory(name);
+  const std::string directory = test_directory(name);
   std::vector<DocumentStates> documents;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     documents.push_back(random_document(header, static_cast<int>(i), shapes[i].tokens));
@@ -203,7 +203,7 @@ TEST(PackPlan, LimitThatRemovesEverythingWorthLearning) {
       documents.back().input_ids = row.input_ids;
       documents.back().loss_mask = row.loss_mask;
     }
-    const std::string directory = fresh_directory(file);
+    const std::string directory = test_directory(file);
     write_store(directory, header, documents);
     return std::move(*StoreReader::open(directory));
   };
@@ -303,7 +303,7 @@ TEST(BatchLoader, CanBeLeftAtAnyMoment) {
 
 TEST(BatchLoader, DamagedDocumentComesBackAsAnErrorInItsPlace) {
   const StoreHeader header = small_header();
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   std::vector<DocumentStates> documents;
   for (int i = 0; i < 6; ++i) {
     documents.push_back(random_document(header, i, 30));

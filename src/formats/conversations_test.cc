@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
+#include <map>
+
+#include "base/test_directory.h"
 
 namespace eaglet {
 namespace {
@@ -13,8 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::string temporary_file(const std::string& content) {
-  const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path = testing::TempDir() + "conversations_" + info->name() + ".jsonl";
+  const std::string path = test_directory() + "/rows.jsonl";
   std::ofstream(path, std::ios::binary) << content;
   return path;
 }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/files.h"
+#include "base/test_directory.h"
 #include "formats/conversations.h"
 #include "formats/safetensors.h"
 
@@ -17,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 
 std::string safetensors_bytes() {
-  const std::string path = testing::TempDir() + "corruption.safetensors";
+  const std::string path = test_directory() + "/small.safetensors";
   const float a[6] = {1, 2, 3, 4, 5, 6};
   const std::int64_t ids[3] = {7, 8, 9};
   EXPECT_TRUE(write_safetensors(path,
@@ -148,7 +149,7 @@ TEST(ConversationsCorruption, EveryBitFlipped) {
 }
 
 TEST(ConversationsCorruption, FileCutAtEveryByteKeepsTheWholeLines) {
-  const std::string path = testing::TempDir() + "corruption.jsonl";
+  const std::string path = test_directory() + "/rows.jsonl";
   std::string whole;
   std::vector<std::size_t> ends;  // where the text of each row is complete
   for (int i = 0; i < 3; ++i) {

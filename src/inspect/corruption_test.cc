@@ -44,7 +44,7 @@ TEST(DraftCorruption, ConfigCutAtEveryByteAndEveryBitFlipped) {
 
 /// A copy of the draft that may be damaged.
 std::string copied_draft() {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   for (const char* name : {"/config.json", "/model.safetensors"})
     std::filesystem::copy_file(kDraft + name, directory + name);
   return directory;

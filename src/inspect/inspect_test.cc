@@ -30,7 +30,7 @@ Result<Inspection> look(const std::string& path, bool verify = true, std::int64_
 }
 
 std::string fresh_file(const std::string& name, const std::string& content) {
-  const std::string path = fresh_directory() + "/" + name;
+  const std::string path = test_directory() + "/" + name;
   write_raw(path, content);
   return path;
 }
@@ -55,7 +55,7 @@ TEST(Inspect, StateFilesOfOthers) {
 }
 
 TEST(Inspect, Store) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   std::vector<DocumentStates> documents;
   for (int i = 0; i < 5; ++i) documents.push_back(random_document(header, i, 10));
@@ -86,7 +86,7 @@ TEST(Inspect, Store) {
 }
 
 TEST(Inspect, UnfinishedAndOddStores) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   DocumentStates document = random_document(small_header(), 0, 4);
   for (int token = 0; token < 4; ++token)
     for (int i = 0; i < 5; ++i) document.states[static_cast<std::size_t>(token * 15 + 5 + i)] = 0;
@@ -126,7 +126,7 @@ TEST(Inspect, DraftDirectory) {
 
 /// A draft as a GGUF: a map and one tensor of floats.
 std::string write_gguf(const std::vector<std::int64_t>& d2t, const std::vector<float>& values) {
-  const std::string path = fresh_directory() + "/draft.gguf";
+  const std::string path = test_directory() + "/draft.gguf";
   gguf_context* file = gguf_init_empty();
   ggml_context* memory = ggml_init({1 << 20, nullptr, false});
   gguf_set_val_str(file, "general.architecture", "eagle3");
@@ -168,20 +168,20 @@ TEST(Inspect, Gguf) {
 
 TEST(Inspect, WhatIsNoFileOfOursIsSaid) {
   EXPECT_EQ(look("/nonexistent/file").status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(look(fresh_directory()).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(look(test_directory()).status().code(), StatusCode::kNotFound);
   for (const std::string& content :
        {std::string(), std::string("hello\n"), std::string(1000, '\0'), std::string("{}"),
         std::string("{\"a\":1}\n[]\n"), std::string(100, '\xff')}) {
     const auto unknown = look(fresh_file("what.bin", content));
     EXPECT_EQ(unknown.status().code(), StatusCode::kDataLoss) << content;
   }
-  const std::string run = fresh_directory("run");
+  const std::string run = test_directory("run");
   std::filesystem::create_directory(run + "/states");
   EXPECT_THAT(look(run).status().todo(), HasSubstr("states"));
 }
 
 TEST(Inspect, ASignalStopsIt) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   write_store(directory, small_header(), {random_document(small_header(), 0, 4)});
   set_interrupt_for_test(2);
   const StatusCode code = look(directory).status().code();

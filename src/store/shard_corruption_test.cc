@@ -18,7 +18,7 @@ struct SmallShard {
 
 SmallShard small_shard() {
   SmallShard shard;
-  shard.directory = fresh_directory();
+  shard.directory = test_directory();
   shard.path = shard.directory + "/000000.shard";
   for (int i = 0; i < 3; ++i) shard.documents.push_back(random_document(small_header(), i, 1 + i));
   write_store(shard.directory, small_header(), shard.documents);

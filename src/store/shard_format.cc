@@ -33,6 +33,15 @@ Status corrupt(const std::string& what) {
   return Status(StatusCode::kDataLoss, what);
 }
 
+/// Fuzzers do not guess checksums: in their build (only there) every one is right.
+bool same_checksum(std::uint64_t computed, std::uint64_t stored) {
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+  return computed == stored || true;
+#else
+  return computed == stored;
+#endif
+}
+
 std::uint64_t header_checksum(const std::byte* data, std::uint64_t header_bytes) {
   std::string copy(reinterpret_cast<const char*>(data), header_bytes);
   std::memset(copy.data() + offsetof(HeaderPrefix, checksum), 0, sizeof(std::uint64_t));
@@ -137,7 +146,7 @@ Result<StoreHeader> decode_shard_header(const std::byte* data, std::uint64_t byt
       prefix.header_bytes - prefix.json_bytes < sizeof prefix)
     return corrupt(
         fmt::format("the shard's header claims {} bytes in a file of {}", prefix.header_bytes, bytes));
-  if (header_checksum(data, prefix.header_bytes) != prefix.checksum)
+  if (!same_checksum(header_checksum(data, prefix.header_bytes), prefix.checksum))
     return corrupt("the shard's header is damaged (checksum)");
   const auto json = parse_json({reinterpret_cast<const char*>(data) + sizeof prefix, prefix.json_bytes});
   if (!json.ok()) return json.status();
@@ -210,7 +219,8 @@ namespace {
 Status check_head(const StoreHeader& header, const RecordHead& head) {
   if (std::memcmp(head.magic, kRecordMagic, 8) != 0)
     return corrupt("there is no document where one should begin");
-  if (head_checksum(head) != head.head_checksum) return corrupt("the document's head is damaged (checksum)");
+  if (!same_checksum(head_checksum(head), head.head_checksum))
+    return corrupt("the document's head is damaged (checksum)");
   if (head.encoding != kEncodingRaw)
     return unknown(fmt::format("states in the encoding {} are not known", head.encoding));
   if (head.tokens == 0 || head.tokens > INT32_MAX || head.name_bytes == 0 || head.states_bytes == 0 ||
@@ -235,7 +245,7 @@ Result<RecordHead> decode_record_head(const StoreHeader& header, const std::byte
 
 Status decode_record_meta(const RecordHead& head, const std::byte* record, DocumentStates* document) {
   const std::byte* meta = record + head.meta_offset();
-  if (xxh64(meta, head.meta_bytes()) != head.meta_checksum)
+  if (!same_checksum(xxh64(meta, head.meta_bytes()), head.meta_checksum))
     return corrupt("token ids or mask are damaged (checksum)");
   const std::size_t tokens = head.tokens;
   document->input_ids.resize(tokens);
@@ -258,7 +268,7 @@ Status decode_record_meta(const RecordHead& head, const std::byte* record, Docum
 
 Status check_record_states(const RecordHead& head, const std::byte* record) {
   const std::byte* states = record + head.states_offset();
-  if (xxh64(states, head.states_bytes) != head.states_checksum)
+  if (!same_checksum(xxh64(states, head.states_bytes), head.states_checksum))
     return corrupt("the states are damaged (checksum)");
   if (!all_zero(states + head.states_bytes, head.record_bytes - head.states_offset() - head.states_bytes))
     return corrupt("the padding behind the states is damaged");
@@ -291,8 +301,9 @@ Result<ShardFooter> decode_footer(const std::byte* data, std::uint64_t bytes, st
       footer.documents > (end - footer.directory_offset) / sizeof(RecordHead))
     return corrupt(fmt::format("the shard's directory of {} documents at byte {} does not fit into {} bytes",
                                footer.documents, footer.directory_offset, bytes));
-  if (directory_checksum(footer, data + footer.directory_offset, end - footer.directory_offset) !=
-      footer.checksum)
+  if (!same_checksum(
+          directory_checksum(footer, data + footer.directory_offset, end - footer.directory_offset),
+          footer.checksum))
     return corrupt("the shard's directory is damaged (checksum)");
   return footer;
 }

@@ -25,7 +25,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 TEST(Store, WhatIsWrittenIsRead) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   std::vector<DocumentStates> documents;
   for (int i = 0; i < 9; ++i) documents.push_back(random_document(header, i, 1 + i * 7));
@@ -53,8 +53,20 @@ TEST(Store, WhatIsWrittenIsRead) {
   EXPECT_EQ(store.read(documents.size()).status().code(), StatusCode::kInvalidArgument);
 }
 
+// Written by the first version of this format (see the README beside it); must be readable for ever.
+TEST(Store, Version1IsStillRead) {
+  const auto reader = StoreReader::open(EAGLET_TESTDATA "/store/v1");
+  ASSERT_TRUE(reader.ok()) << reader.status().message();
+  EXPECT_EQ((*reader)->header(), small_header());
+  EXPECT_TRUE((*reader)->verify().ok());
+  ASSERT_EQ((*reader)->documents().size(), 3u);
+  for (int i = 0; i < 3; ++i)
+    expect_same_document(*(*reader)->read(static_cast<std::size_t>(i)),
+                         random_document(small_header(), i, 1 + i));
+}
+
 TEST(Store, StatesAsFp32AreTheStoredOnes) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   const DocumentStates document = random_document(header, 3, 11);
   write_store(directory, header, {document});
@@ -76,7 +88,7 @@ TEST(Store, StatesAsFp32AreTheStoredOnes) {
 }
 
 TEST(Store, ShardsRollAndTheNextRunGoesOn) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   std::vector<DocumentStates> documents;
   for (int i = 0; i < 12; ++i) documents.push_back(random_document(header, i, 20));
@@ -99,7 +111,7 @@ TEST(Store, ShardsRollAndTheNextRunGoesOn) {
   for (int i = 7; i < 12; ++i) ASSERT_TRUE((*writer)->append(documents[i]).ok());
   ASSERT_TRUE((*writer)->finish().ok());
 
-  const std::string undisturbed = fresh_directory("undisturbed");
+  const std::string undisturbed = test_directory("undisturbed");
   write_store(undisturbed, header, documents, 4000);
   const auto names = *list_directory(directory);
   EXPECT_GT(names.size(), 3u);
@@ -111,7 +123,7 @@ TEST(Store, ShardsRollAndTheNextRunGoesOn) {
 }
 
 TEST(Store, UnfinishedShardCutAtEveryByteKeepsTheWholeDocuments) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   std::vector<DocumentStates> documents;
   std::vector<std::uint64_t> ends;  // of the header, then of each document
@@ -144,7 +156,7 @@ TEST(Store, UnfinishedShardCutAtEveryByteKeepsTheWholeDocuments) {
 }
 
 TEST(Store, UnfinishedShardWithAnyByteChangedLosesOnlyWhatFollows) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   const std::string unfinished = directory + "/000000.shard.tmp";
   {
@@ -167,7 +179,7 @@ TEST(Store, UnfinishedShardWithAnyByteChangedLosesOnlyWhatFollows) {
 }
 
 TEST(Store, OtherTargetOrLayersAreRefusedNamingBoth) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   write_store(directory, header, {random_document(header, 0, 4)});
   StoreHeader other = header;
@@ -191,21 +203,21 @@ TEST(Store, OtherTargetOrLayersAreRefusedNamingBoth) {
 
   // Shards of two targets in one directory.
   other.target_identity = "ffffffffffffffff";
-  const std::string second = fresh_directory("second");
+  const std::string second = test_directory("second");
   write_store(second, other, {random_document(other, 1, 4)});
   std::filesystem::copy_file(second + "/000000.shard", directory + "/000001.shard");
   EXPECT_EQ(StoreReader::open(directory).status().code(), StatusCode::kConfig);
 }
 
 TEST(Store, OneWriterPerDirectory) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const auto first = StoreWriter::open(directory, small_header());
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(StoreWriter::open(directory, small_header()).status().code(), StatusCode::kBusy);
 }
 
 TEST(Store, MalformedDocumentsAreRefusedAndLeaveNoTrace) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   auto writer = StoreWriter::open(directory, header);
   ASSERT_TRUE((*writer)->append(random_document(header, 0, 5)).ok());
@@ -237,7 +249,7 @@ TEST(Store, MalformedDocumentsAreRefusedAndLeaveNoTrace) {
 }
 
 TEST(Store, FullDiskKeepsFinishedDocuments) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   auto writer = StoreWriter::open(directory, header);
   ASSERT_TRUE((*writer)->append(random_document(header, 0, 10)).ok());
@@ -264,7 +276,7 @@ TEST(Store, FullDiskKeepsFinishedDocuments) {
 
 TEST(Store, NothingThereIsSaid) {
   EXPECT_EQ(StoreReader::open("/nonexistent/store").status().code(), StatusCode::kNotFound);
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   EXPECT_EQ(StoreReader::open(directory).status().code(), StatusCode::kNotFound);
   {
     auto writer = StoreWriter::open(directory, small_header());
@@ -280,7 +292,7 @@ TEST(Store, NothingThereIsSaid) {
 }
 
 TEST(Store, LeftoversNobodyCanExplainAreNotTouched) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   write_store(directory, small_header(), {random_document(small_header(), 0, 3)});
   write_raw(directory + "/000000.shard.tmp", "x");
   EXPECT_EQ(StoreWriter::open(directory, small_header()).status().code(), StatusCode::kDataLoss);
@@ -288,7 +300,7 @@ TEST(Store, LeftoversNobodyCanExplainAreNotTouched) {
 }
 
 TEST(Store, SameDocumentInTwoShardsIsRefused) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   write_store(directory, small_header(), {random_document(small_header(), 0, 3)});
   std::filesystem::copy_file(directory + "/000000.shard", directory + "/000001.shard");
   const auto reader = StoreReader::open(directory);
@@ -297,7 +309,7 @@ TEST(Store, SameDocumentInTwoShardsIsRefused) {
 }
 
 TEST(Store, RemovedShardIsMadeAnewUnderANewNumber) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   std::vector<DocumentStates> documents;
   for (int i = 0; i < 6; ++i) documents.push_back(random_document(header, i, 20));
@@ -319,7 +331,7 @@ TEST(Store, RemovedShardIsMadeAnewUnderANewNumber) {
 }
 
 TEST(Store, ManyThreadsReadTheSame) {
-  const std::string directory = fresh_directory();
+  const std::string directory = test_directory();
   const StoreHeader header = small_header();
   std::vector<DocumentStates> documents;
   for (int i = 0; i < 20; ++i) documents.push_back(random_document(header, i, 5 + i));

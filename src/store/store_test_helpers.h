@@ -11,19 +11,10 @@
 
 #include "base/files.h"
 #include "base/rng.h"
+#include "base/test_directory.h"
 #include "store/store.h"
 
 namespace eaglet {
-
-/// An empty directory of the running test; `name` tells several of one test apart.
-inline std::string fresh_directory(const std::string& name = "store") {
-  const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path =
-      testing::TempDir() + "eaglet_" + info->test_suite_name() + "_" + info->name() + "_" + name;
-  std::filesystem::remove_all(path);
-  std::filesystem::create_directories(path);
-  return path;
-}
 
 /// In place, without truncating first: some file systems flush on that, thousands of times a test.
 inline void write_raw(const std::string& path, const std::string& content) {
