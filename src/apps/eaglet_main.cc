@@ -17,6 +17,7 @@
 #include "apps/terminal.h"
 #include "apps/usage_error.h"
 #include "apps/version.h"
+#include "apps/waiting_threads.h"
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "generated/apps/build_facts.h"
@@ -178,6 +179,7 @@ int main_guarded(int argc, char** argv) {
 }  // namespace eaglet::apps
 
 int main(int argc, char** argv) {
+  eaglet::apps::let_waiting_threads_sleep(argv);
   eaglet::install_interrupt_handlers();
   return eaglet::apps::main_guarded(argc, argv);
 }
