@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/cache_dir.h"
+#include "apps/evaluate_json.h"
 #include "apps/stage_json.h"
 #include "apps/suggest.h"
 #include "base/clock.h"
@@ -227,7 +228,7 @@ Status RunPipeline::evaluate_draft() {
     options.hold_out_every = recipe_.train.hold_out_every;
     options.threads = recipe_.threads;
     EAGLET_ASSIGN_OR_RETURN(const EvaluateReport report, evaluate(options, progress_));
-    return to_json(report);
+    return evaluate_json(report);
   });
 }
 
@@ -297,7 +298,7 @@ Status RunPipeline::serve_draft() {
     if (wanted > 0 && options.ids.size() > wanted) options.ids.resize(wanted);
     options.threads = recipe_.threads;
     EAGLET_ASSIGN_OR_RETURN(const ServeReport report, serve(options, progress_));
-    return to_json(report);
+    return serve_json(report);
   });
 }
 
@@ -312,7 +313,10 @@ Status forget_from(const RunPaths& paths, const std::string& stage) {
   for (auto name = first; name != stage_names().end(); ++name) {
     // The record goes first: without it nothing claims that the output is whole.
     EAGLET_RETURN_IF_ERROR(remove_all(paths.stage_record(*name)));
-    if (*name == "generate") EAGLET_RETURN_IF_ERROR(remove_all(paths.conversations()));
+    if (*name == "generate") {
+      EAGLET_RETURN_IF_ERROR(remove_all(paths.conversations()));
+      EAGLET_RETURN_IF_ERROR(remove_all(paths.root + "/conversations.settings.json"));
+    }
     if (*name == "extract") {
       EAGLET_RETURN_IF_ERROR(remove_all(paths.states()));
       EAGLET_RETURN_IF_ERROR(remove_all(paths.stages() + "/states-dropped"));

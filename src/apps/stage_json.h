@@ -1,6 +1,5 @@
 #pragma once
 
-#include "evaluate/evaluate.h"
 #include "extract/extract.h"
 #include "formats/json.h"
 #include "generate/generate.h"
@@ -8,12 +7,11 @@
 
 namespace eaglet::apps {
 
-/// The stages' reports as JSON, for stage records and the run's report. Members keep their names.
+/// The first stages' reports as JSON, for stage records and the run's report (evaluate_json.h has the
+/// others). Members keep their names.
 Json to_json(const GenerateReport& report);
 Json to_json(const ExtractReport& report);
 /// Checkpoint directories are given relative to `root`, so that a run directory can be moved.
 Json to_json(const TrainReport& report, const std::string& root);
-Json to_json(const EvaluateReport& report);
-Json to_json(const ServeReport& report);
 
 }  // namespace eaglet::apps

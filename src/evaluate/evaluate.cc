@@ -101,6 +101,7 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
     report.documents += static_cast<std::int64_t>(bin.size());
     progress.update(static_cast<std::uint64_t>(report.documents));
   }
+  std::sort(report.document_ids.begin(), report.document_ids.end());  // not in the order they were packed
   finish_acceptance(&report);
   progress.end(fmt::format("{} held-out documents, acceptance length {:.3f}", report.documents, report.acceptance_length));
   return report;

@@ -82,6 +82,7 @@ Result<std::string> sixteen_bit_copy(const std::string& model_path, const std::s
   if (path_exists(path)) return path;
   EAGLET_RETURN_IF_ERROR(check_space(directory, source.sixteen_bit_bytes));
 
+  quiet_llama_log();
   const std::string temporary =
       fmt::format("{}.{}.tmp", path, getpid());  // two processes may make it at once
   llama_model_quantize_params params = llama_model_quantize_default_params();
@@ -91,8 +92,9 @@ Result<std::string> sixteen_bit_copy(const std::string& model_path, const std::s
   const bool made = llama_model_quantize(model_path.c_str(), temporary.c_str(), &params) == 0;
   const Status status =
       made ? sync_file(temporary)
-           : Status(StatusCode::kUnavailable, "llama.cpp could not make a 16-bit copy of this model",
-                    model_path, "measure with the model as it is (--serve-type as-is)");
+           : Status(StatusCode::kUnavailable,
+                    "llama.cpp could not make a 16-bit copy of this model: " + take_llama_error(), model_path,
+                    "measure with the model as it is (--serve-type as-is)");
   if (!status.ok()) {
     unlink(temporary.c_str());
     return status;

@@ -1,0 +1,215 @@
+#include "extract/extract.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <unordered_set>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/interrupt.h"
+#include "extract/forecast.h"
+#include "formats/conversations.h"
+#include "formats/target_model.h"
+#include "store/store.h"
+#include "verifier/state_taker.h"
+#include "verifier/target.h"
+
+namespace eaglet {
+namespace {
+
+constexpr double kSecondsBetweenSyncs =
+    20;  // a power cut loses at most this much work; a kill loses none of it
+
+Status check_options(const ExtractOptions& options) {
+  if (options.max_seq_len < 0)
+    return Status(StatusCode::kUsage, "--max-seq-len is below 0", "eaglet extract", "0 means no cut");
+  if (options.shard_bytes < 1024)
+    return Status(StatusCode::kUsage, "--shard-bytes is too small", "eaglet extract", "the default is 1 GiB");
+  return Status();
+}
+
+/// [2, L/2, L-3]: the layers that EAGLE-3 drafts are served with (vLLM, llama.cpp).
+Result<std::vector<std::int32_t>> choose_layers(const ExtractOptions& options, const TargetFacts& facts) {
+  std::vector<std::int32_t> ids = options.target_layer_ids;
+  const auto layers = static_cast<std::int32_t>(facts.num_layers);
+  if (ids.empty()) ids = {2, layers / 2, layers - 3};
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 1 || ids[i] > layers || (i > 0 && ids[i] <= ids[i - 1]))
+      return Status(StatusCode::kUsage,
+                    fmt::format("layer ids {} are not ascending in 1..{}", fmt::join(ids, ", "), layers),
+                    "--target-layer-ids",
+                    "id k is the state after k layers; the usual choice is 2, L/2, L-3");
+  return ids;
+}
+
+StoreHeader header_for(const TargetFacts& facts, std::vector<std::int32_t> layers) {
+  StoreHeader header;
+  header.target_identity = facts.identity;
+  header.target_name = facts.name;
+  header.hidden = facts.hidden;
+  header.target_layers = facts.num_layers;
+  header.aux_layers = std::move(layers);
+  return header;
+}
+
+/// The conversations that are still to do, cut, without those that teach nothing.
+struct Work {
+  std::vector<Conversation> documents;
+  std::int64_t already_done = 0, skipped_empty = 0, cut = 0;
+  std::int64_t longest = 0;
+};
+
+Status check_tokens(const Conversation& document, const TargetFacts& facts, const std::string& path) {
+  for (const std::int32_t token : document.input_ids)
+    if (token < 0 || token >= facts.vocab)
+      return Status(StatusCode::kConfig,
+                    fmt::format("document {} has token id {}, the target's vocabulary has {}", document.id,
+                                token, facts.vocab),
+                    path, "these are conversations of another model: generate them with this target");
+  return Status();
+}
+
+Result<Work> plan_work(std::vector<Conversation> conversations, const ExtractOptions& options,
+                       const TargetFacts& facts, const std::vector<std::string>& finished) {
+  const std::unordered_set<std::string> done(finished.begin(), finished.end());
+  std::int64_t limit = options.max_seq_len > 0 ? options.max_seq_len + 1 : facts.max_position_embeddings;
+  if (facts.max_position_embeddings > 0) limit = std::min(limit, facts.max_position_embeddings);
+  Work work;
+  for (Conversation& document : conversations) {
+    if (done.contains(document.id)) {
+      ++work.already_done;
+      continue;
+    }
+    EAGLET_RETURN_IF_ERROR(check_tokens(document, facts, options.conversations_path));
+    if (limit > 0 && static_cast<std::int64_t>(document.input_ids.size()) > limit) {
+      document.input_ids.resize(static_cast<std::size_t>(limit));
+      document.loss_mask.resize(static_cast<std::size_t>(limit));
+      ++work.cut;
+    }
+    // The first token is never predicted, so a mask of which only the first is set teaches nothing either.
+    const bool teaches =
+        std::find(document.loss_mask.begin() + 1, document.loss_mask.end(), 1) != document.loss_mask.end();
+    if (document.input_ids.size() < 2 || !teaches) {
+      ++work.skipped_empty;
+      continue;
+    }
+    work.longest = std::max(work.longest, static_cast<std::int64_t>(document.input_ids.size()));
+    work.documents.push_back(std::move(document));
+  }
+  return work;
+}
+
+Status tell_forecast(const Work& work, const ExtractOptions& options, const StoreHeader& header,
+                     Progress& progress) {
+  std::vector<std::int64_t> lengths;
+  for (const Conversation& document : work.documents)
+    lengths.push_back(static_cast<std::int64_t>(document.input_ids.size()));
+  const Forecast forecast = forecast_states(lengths, header.slots(), header.hidden);
+  EAGLET_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, free_disk_bytes(options.store_path));
+  EAGLET_RETURN_IF_ERROR(check_forecast(forecast, free_bytes, options.store_path, options.force));
+  progress.note(fmt::format("states of {} documents, {} tokens: {}", forecast.documents, forecast.tokens,
+                            forecast_text(forecast, free_bytes)));
+  return Status();
+}
+
+/// Runs the documents through the target into the store; what is in the store stays on any failure.
+Status take_states(Work* work, const ExtractOptions& options, const StoreHeader& header, StoreWriter* writer,
+                   ExtractReport* report, Progress& progress) {
+  EAGLET_ASSIGN_OR_RETURN(const TargetWeightsAs weights, weights_as_from_name(options.weights));
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Target> target,
+                          Target::load(options.model_path, {weights, options.threads}));
+  const double start = monotonic_seconds();
+  double synced = start;
+  std::int64_t tokens = 0;
+  std::uint64_t finished = 0;
+  const auto keep = [&](TakenStates taken) -> Status {
+    Conversation& document = work->documents[taken.tag];
+    tokens += static_cast<std::int64_t>(document.input_ids.size());
+    EAGLET_RETURN_IF_ERROR(writer->append({document.id, std::move(document.input_ids),
+                                           std::move(document.loss_mask), std::move(taken.states)}));
+    const double now = monotonic_seconds();
+    if (now - synced > kSecondsBetweenSyncs) {
+      EAGLET_RETURN_IF_ERROR(writer->flush());
+      synced = now;
+    }
+    report->seconds = now - start;
+    report->tokens_per_second = static_cast<double>(tokens) / std::max(report->seconds, 1e-9);
+    progress.update(static_cast<std::uint64_t>(work->already_done) + ++finished,
+                    fmt::format("{:.0f} tokens/s", report->tokens_per_second));
+    return Status();
+  };
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<StateTaker> taker,
+                          StateTaker::create(*target, {header.aux_layers, work->longest}, keep));
+  for (std::size_t i = 0; i < work->documents.size(); ++i) {
+    EAGLET_RETURN_IF_ERROR(taker->add(i, work->documents[i].input_ids));
+    if (!interrupted()) continue;
+    EAGLET_RETURN_IF_ERROR(writer->flush());
+    return Status(StatusCode::kInterrupted,
+                  fmt::format("stopped by a signal; {} documents are in the store",
+                              work->already_done + static_cast<std::int64_t>(finished)),
+                  options.store_path, "run the same command again to go on");
+  }
+  return taker->finish();
+}
+
+Status add_totals(const ExtractOptions& options, ExtractReport* report) {
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<StoreReader> store, StoreReader::open(options.store_path));
+  report->documents = static_cast<std::int64_t>(store->documents().size());
+  report->state_bytes = store->bytes();
+  for (const StoredDocument& document : store->documents()) {
+    report->tokens += document.tokens;
+    report->supervised_tokens += document.supervised_tokens;
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress) {
+  EAGLET_RETURN_IF_ERROR(check_options(options));
+  EAGLET_ASSIGN_OR_RETURN(ConversationFile file, read_conversations(options.conversations_path));
+  EAGLET_ASSIGN_OR_RETURN(const TargetFacts facts, read_target_facts(options.model_path));
+  EAGLET_ASSIGN_OR_RETURN(std::vector<std::int32_t> layers, choose_layers(options, facts));
+  const StoreHeader header = header_for(facts, std::move(layers));
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<StoreWriter> writer,
+                          StoreWriter::open(options.store_path, header, options.shard_bytes));
+  for (const std::string& note : writer->recovery_notes()) progress.note(note);
+  if (!file.broken.empty())
+    progress.note(fmt::format("{} lines of {} cannot be used (first: line {}, {})", file.broken.size(),
+                              options.conversations_path, file.broken[0].line, file.broken[0].reason));
+
+  const auto rows = static_cast<std::uint64_t>(file.conversations.size());
+  EAGLET_ASSIGN_OR_RETURN(Work work,
+                          plan_work(std::move(file.conversations), options, facts, writer->finished_ids()));
+  if (work.documents.empty() && writer->finished_ids().empty())
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("none of the {} conversations has a supervised token{}", rows,
+                    options.max_seq_len > 0 ? fmt::format(" within {} tokens", options.max_seq_len) : ""),
+        options.conversations_path, "raise --max-seq-len, or generate answers first");
+  if (work.skipped_empty > 0)
+    progress.note(
+        fmt::format("{} conversations have no supervised token left and are skipped", work.skipped_empty));
+  if (work.cut > 0) progress.note(fmt::format("{} conversations are cut to the length limit", work.cut));
+
+  ExtractReport report;
+  report.already_done = work.already_done;
+  report.broken_lines = static_cast<std::int64_t>(file.broken.size());
+  report.skipped_empty = work.skipped_empty;
+  if (!work.documents.empty()) {
+    EAGLET_RETURN_IF_ERROR(tell_forecast(work, options, header, progress));
+    progress.begin("extract", rows - static_cast<std::uint64_t>(work.skipped_empty), "documents",
+                   static_cast<std::uint64_t>(work.already_done));
+    EAGLET_RETURN_IF_ERROR(take_states(&work, options, header, writer.get(), &report, progress));
+  }
+  EAGLET_RETURN_IF_ERROR(writer->finish());
+  EAGLET_RETURN_IF_ERROR(add_totals(options, &report));
+  if (!work.documents.empty())
+    progress.end(fmt::format("{} documents, {} tokens, {}, {:.0f} tokens/s", report.documents, report.tokens,
+                             human_bytes(static_cast<double>(report.state_bytes)), report.tokens_per_second));
+  return report;
+}
+
+}  // namespace eaglet

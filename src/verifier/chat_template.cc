@@ -1,0 +1,64 @@
+#include "verifier/chat_template.h"
+
+#include <chat.h>
+#include <llama.h>
+
+#include <exception>
+
+#include "verifier/llama_log.h"
+
+namespace eaglet {
+namespace {
+
+std::string trimmed_end(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\t')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::open(const Target& target) {
+  quiet_llama_log();
+  const std::string& path = target.facts().path;
+  if (llama_model_chat_template(target.model(), nullptr) == nullptr)
+    return Status(StatusCode::kConfig, "the model carries no chat template", path,
+                  "use an instruction-tuned model, or give prompts as prompt_ids");
+  std::unique_ptr<ChatTemplate> chat(new ChatTemplate());
+  try {
+    chat->templates_ = common_chat_templates_init(target.model(), "").release();
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kConfig, std::string("the model's chat template is broken: ") + error.what(),
+                  path, "use a corrected conversion of the model, or give prompts as prompt_ids");
+  }
+  chat->adds_bos_ = target.adds_bos();
+  return chat;
+}
+
+ChatTemplate::~ChatTemplate() {
+  common_chat_templates_free(templates_);
+}
+
+Result<RenderedPrompt> ChatTemplate::render(const Json& messages) const {
+  try {
+    common_chat_templates_inputs inputs;
+    inputs.messages = common_chat_msgs_parse_oaicompat(common_json::parse(json_line(messages)));
+    inputs.add_generation_prompt = true;
+    inputs.reasoning_format = COMMON_REASONING_FORMAT_NONE;
+    // The engine strips the bos text that a template writes when the tokeniser will add it: exactly one
+    // remains.
+    inputs.add_bos = adds_bos_;
+    const common_chat_params params = common_chat_templates_apply(templates_, inputs);
+    RenderedPrompt prompt;
+    prompt.text = params.prompt;
+    prompt.thinking_start = params.thinking_start_tag;
+    prompt.thinking_ends = params.thinking_end_tags;
+    prompt.thinking_is_open =
+        !prompt.thinking_start.empty() && trimmed_end(prompt.text).ends_with(prompt.thinking_start);
+    return prompt;
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kInvalidArgument,
+                  std::string("the chat template refuses the messages: ") + error.what());
+  }
+}
+
+}  // namespace eaglet
