@@ -45,7 +45,8 @@ function(eaglet_room room arrows)
     target_compile_definitions(${room}_tests PRIVATE EAGLET_TESTDATA="${CMAKE_SOURCE_DIR}/testdata"
                                EAGLET_SAMPLE_MODEL="${EAGLET_SAMPLE_MODEL}")
     gtest_discover_tests(${room}_tests TEST_PREFIX ${room}. DISCOVERY_TIMEOUT 60
-                         PROPERTIES LABELS ${room} TIMEOUT 600 ENVIRONMENT EAGLET_MODEL=${EAGLET_SAMPLE_MODEL})
+                         PROPERTIES LABELS ${room} TIMEOUT 600 
+                                    ENVIRONMENT "EAGLET_MODEL=${EAGLET_SAMPLE_MODEL};OMP_WAIT_POLICY=passive")
   endif()
   if(EAGLET_BENCH AND benches)
     add_executable(${room}_bench ${benches})

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "apps/commands.h"
 #include "apps/console.h"
@@ -15,6 +17,7 @@
 #include "apps/terminal.h"
 #include "apps/usage_error.h"
 #include "apps/version.h"
+#include "apps/waiting_threads.h"
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "generated/apps/build_facts.h"
@@ -54,14 +57,16 @@ class CommandLine {
       CLI::App* command = app_.add_subcommand(entry.name, entry.summary);
       runs_[command] = entry.add(*command);
     }
-    help_ = app_.add_subcommand("help", "the help of a command");
-    help_->add_option("COMMAND", help_topic_, "whose help");
+    app_.add_subcommand("help", "the help of a command");  // for the list; parse() turns it into --help
   }
 
   /// kOk: parsed. Asked-for help comes back as text in *help.
   Status parse(int argc, char** argv, std::string* help) {
+    std::vector<std::string> words(argv + 1, argv + argc);
+    EAGLET_RETURN_IF_ERROR(turn_help_into_flag(&words));
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
     try {
-      app_.parse(argc, argv);
+      app_.parse(words);
     } catch (const CLI::CallForHelp&) {
       const auto chosen = app_.get_subcommands();
       *help = chosen.empty() ? app_.help() : chosen.front()->help();
@@ -73,8 +78,6 @@ class CommandLine {
     if (flags.version) return {};
     if (chosen.empty()) {
       *help = short_help(app_);
-    } else if (chosen.front() == help_) {
-      return topic_help(help);
     } else {
       run_ = &runs_.at(chosen.front());
     }
@@ -86,24 +89,25 @@ class CommandLine {
   CommonFlags flags;
 
  private:
-  Status topic_help(std::string* help) {
-    if (help_topic_.empty()) {
-      *help = app_.help();
+  /// `help X` means `X --help`.
+  Status turn_help_into_flag(std::vector<std::string>* words) const {
+    if (words->empty() || words->front() != "help") return {};
+    if (words->size() == 1) {
+      *words = {"--help"};
       return {};
     }
-    for (const auto& [command, unused] : runs_) {
-      if (command->get_name() != help_topic_) continue;
-      *help = command->help();
-      return {};
-    }
-    return unknown_command(app_, help_topic_);
+    const std::string topic = (*words)[1];
+    for (const CommandEntry& entry : commands())
+      if (topic == entry.name) {
+        *words = {topic, "--help"};
+        return {};
+      }
+    return unknown_command(app_, topic);
   }
 
   CLI::App app_;
   std::map<const CLI::App*, Run> runs_;
   const Run* run_ = nullptr;
-  CLI::App* help_ = nullptr;
-  std::string help_topic_;
 };
 
 ColorMode color_mode(const std::string& text) {
@@ -175,6 +179,7 @@ int main_guarded(int argc, char** argv) {
 }  // namespace eaglet::apps
 
 int main(int argc, char** argv) {
+  eaglet::apps::let_waiting_threads_sleep(argv);
   eaglet::install_interrupt_handlers();
   return eaglet::apps::main_guarded(argc, argv);
 }

@@ -313,7 +313,10 @@ Status forget_from(const RunPaths& paths, const std::string& stage) {
   for (auto name = first; name != stage_names().end(); ++name) {
     // The record goes first: without it nothing claims that the output is whole.
     EAGLET_RETURN_IF_ERROR(remove_all(paths.stage_record(*name)));
-    if (*name == "generate") EAGLET_RETURN_IF_ERROR(remove_all(paths.conversations()));
+    if (*name == "generate") {
+      EAGLET_RETURN_IF_ERROR(remove_all(paths.conversations()));
+      EAGLET_RETURN_IF_ERROR(remove_all(paths.root + "/conversations.settings.json"));
+    }
     if (*name == "extract") {
       EAGLET_RETURN_IF_ERROR(remove_all(paths.states()));
       EAGLET_RETURN_IF_ERROR(remove_all(paths.stages() + "/states-dropped"));

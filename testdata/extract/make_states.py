@@ -3,7 +3,7 @@
     python3 make_states.py MODEL.gguf smollm2_conversations.jsonl OUT_DIR
 
 MODEL.gguf is dequantised by transformers to fp32. For each document the residual stream after 2, 15 and 27 layers
-(hidden_states[k]) and the input of the final norm are kept, cut to 60 tokens, as float16.
+(hidden_states[k]) and the input of the final norm are kept, cut to 50 tokens, as float16.
 """
 import json
 import os
@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 LAYERS = [2, 15, 27]
-TOKENS = 60
+TOKENS = 50
 
 
 def main():
