@@ -186,7 +186,7 @@ Run add_evaluate(CLI::App& app) {
       ->required()
       ->type_name("PATH");
   app.add_option("--model", flags->serve.model, "the target's GGUF")->required()->type_name("GGUF");
-  app.add_option("--states", flags->evaluate.store_path, "the state store")->type_name("DIR");
+  app.add_option("--states,--store", flags->evaluate.store_path, "the state store")->type_name("DIR");
   app.add_option("--hold-out-every", flags->evaluate.hold_out_every,
                  "evaluate documents 0, n, 2n, ...; 0 = all")
       ->type_name("N");
