@@ -62,7 +62,7 @@ def generate(place, prompts_path, output="c.jsonl", model=MODEL, more=(), **opti
 
 
 def train(place, *more, model=MODEL, out="draft", **options):
-    return run("train", "--states", f"{place}/states", "--model", model, "--output-dir", f"{place}/{out}", "--epochs", "1",
+    return run("train", "--store", f"{place}/states", "--model", model, "--output-dir", f"{place}/{out}", "--epochs", "1",
                "--max-seq-len", "128", "--ttt-steps", "2", "--draft-vocab-size", "512", "--hold-out-every", "2", *more, **options)
 
 
@@ -119,7 +119,7 @@ def training(place):
     expect("draft vocabulary larger than the vocabulary", train(place, "--draft-vocab-size", "50000"), 1, "50000", "49152")
     expect("max_seq_len 0", train(place, "--max-seq-len", "0"), 1, "max")
     expect("max_seq_len shorter than every document's first supervised token", train(place, "--max-seq-len", "4"), 1)
-    expect("states missing", run("train", "--states", f"{place}/nowhere", "--model", MODEL, "--output-dir", f"{place}/d2"), 66,
+    expect("states missing", run("train", "--store", f"{place}/nowhere", "--model", MODEL, "--output-dir", f"{place}/d2"), 66,
            where=f"{place}/nowhere")
     other = f"{place}/other.gguf"
     shutil.copy(MODEL, other)

@@ -30,14 +30,14 @@ Status usage(std::string what, std::string todo) {
 Status check(const EvaluateFlags& flags) {
   const bool states = !flags.evaluate.store_path.empty();
   if (!states && !flags.do_serve)
-    return usage("nothing to do: neither --states nor --serve", "give --states DIR");
+    return usage("nothing to do: neither --store nor --serve", "give --store DIR");
   if (flags.do_serve && flags.serve.options.conversations_path.empty()) {
     return usage("--serve needs the prompts",
                  "--conversations FILE: the rows that the states were taken from");
   }
   if (states && !is_directory(flags.serve.draft)) {
-    return usage("--states needs a checkpoint folder as --draft, not a GGUF",
-                 "leave --states out to serve a GGUF only");
+    return usage("--store needs a checkpoint folder as --draft, not a GGUF",
+                 "leave --store out to serve a GGUF only");
   }
   return {};
 }
@@ -176,8 +176,8 @@ Run add_evaluate(CLI::App& app) {
   auto flags = std::make_shared<EvaluateFlags>();
   app.description("measures a draft: acceptance on held-out answers, and in llama.cpp itself");
   app.footer(
-      "  eaglet evaluate --draft run/draft/checkpoints/best --model target.gguf --states run/states\n"
-      "  eaglet evaluate --draft DIR --model target.gguf --states run/states \\\n"
+      "  eaglet evaluate --draft run/draft/checkpoints/best --model target.gguf --store run/states\n"
+      "  eaglet evaluate --draft DIR --model target.gguf --store run/states \\\n"
       "                  --serve --conversations run/conversations.jsonl          the real thing, and both "
       "compared\n"
       "  eaglet evaluate --draft draft.gguf --model target.gguf --serve --conversations FILE --draft-lengths "
@@ -186,7 +186,7 @@ Run add_evaluate(CLI::App& app) {
       ->required()
       ->type_name("PATH");
   app.add_option("--model", flags->serve.model, "the target's GGUF")->required()->type_name("GGUF");
-  app.add_option("--states,--store", flags->evaluate.store_path, "the state store")->type_name("DIR");
+  app.add_option("--store,--states", flags->evaluate.store_path, "the state store")->type_name("DIR");
   app.add_option("--hold-out-every", flags->evaluate.hold_out_every,
                  "evaluate documents 0, n, 2n, ...; 0 = all")
       ->type_name("N");

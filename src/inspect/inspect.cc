@@ -51,7 +51,8 @@ bool is_draft_config(std::string_view bytes) {
 
 /// By what is in the file; by its name only when it is too damaged to tell.
 Inspector inspector_of_file(std::string_view bytes, const std::string& path) {
-  if (starts_with(bytes, "EGLTSTO\n")) return inspect_shard;
+  if (starts_with(bytes, "EGLTSTO\n"))
+    return path.ends_with(".tmp") ? inspect_unfinished_shard : inspect_shard;
   if (starts_with(bytes, "GGUF")) return inspect_gguf;
   if (looks_like_safetensors(bytes)) return inspect_safetensors;
   const std::size_t text = bytes.find_first_not_of(" \t\r\n");

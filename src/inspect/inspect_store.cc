@@ -4,6 +4,7 @@
 
 #include "base/interrupt.h"
 #include "inspect/inspectors.h"
+#include "store/shard_format.h"
 #include "store/store.h"
 #include "store/store_files.h"
 
@@ -127,6 +128,35 @@ Result<Inspection> inspect_shard(const InspectOptions& options, Progress& progre
   add_header(store->header(), &inspection.facts);
   add_documents(*store, &inspection.facts);
   if (options.verify) EAGLET_RETURN_IF_ERROR(verify_store(*store, options, progress, &inspection));
+  return inspection;
+}
+
+Result<Inspection> inspect_unfinished_shard(const InspectOptions& options, Progress&) {
+  Inspection inspection = begin_inspection("unfinished shard of a state store", options.path);
+  EAGLET_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(options.path));
+  std::uint64_t at = 0;
+  const auto header = decode_shard_header(file.data(), file.bytes(), &at);
+  if (!header.ok())
+    return header.status().at(options.path).advise("the same extract command will begin it anew");
+  std::int64_t documents = 0, tokens = 0;
+  while (at < file.bytes()) {
+    const std::byte* record = file.data() + at;
+    const auto head = decode_record_head(*header, record, file.bytes() - at);
+    DocumentStates document;
+    if (!head.ok() || !decode_record_meta(*head, record, &document).ok() ||
+        !check_record_states(*head, record).ok())
+      break;
+    ++documents;
+    tokens += head->tokens;
+    at += head->record_bytes;
+  }
+  add_header(*header, &inspection.facts);
+  inspection.facts["bytes"] = file.bytes();
+  inspection.facts["whole_documents"] = documents;
+  inspection.facts["tokens"] = tokens;
+  inspection.facts["bytes_after_them"] = file.bytes() - at;
+  inspection.doubts.push_back(
+      "it is being written, or the same extract command will go on behind the whole documents");
   return inspection;
 }
 

@@ -95,6 +95,11 @@ TEST(Inspect, UnfinishedAndOddStores) {
   auto writer = StoreWriter::open(directory, small_header());
   ASSERT_TRUE((*writer)->append(random_document(small_header(), 1, 4)).ok());
   EXPECT_THAT(look(directory, false)->doubts, ElementsAre(HasSubstr("000001.shard.tmp is unfinished")));
+  write_raw(directory + "/000009.shard.tmp", *read_file(directory + "/000001.shard.tmp") + "half a document");
+  const auto unfinished = look(directory + "/000009.shard.tmp");
+  ASSERT_TRUE(unfinished.ok()) << unfinished.status().message();
+  EXPECT_EQ(unfinished->facts["whole_documents"], 1);
+  EXPECT_EQ(unfinished->facts["bytes_after_them"], 15);
 }
 
 TEST(Inspect, ConversationsAndPrompts) {

@@ -9,6 +9,7 @@ namespace eaglet {
 
 Result<Inspection> inspect_store(const InspectOptions& options, Progress& progress);  // a directory
 Result<Inspection> inspect_shard(const InspectOptions& options, Progress& progress);  // one finished shard
+Result<Inspection> inspect_unfinished_shard(const InspectOptions& options, Progress& progress);
 Result<Inspection> inspect_checkpoint(const InspectOptions& options, Progress& progress);  // a directory
 Result<Inspection> inspect_config(const InspectOptions& options,
                                   Progress& progress);  // a draft's config.json
