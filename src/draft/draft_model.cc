@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "device/threads.h"
 #include "draft/draft_core.h"
 #include "ops/head_loss.h"
+#include "ops/linear.h"
 
 namespace eaglet {
 
@@ -105,6 +107,7 @@ class Model : public DraftModel {
     for (const DepthSums& depth : sums.depth)
       if (!std::isfinite(depth.loss)) return Status(StatusCode::kNumeric, "the loss is not finite");
     if (predictions != nullptr) predict(inputs, predictions);
+    if (predictions != nullptr && predictions->with_logits) copy_logits(inputs, predictions);
     if (with_gradients) draft_core::backward(&core_);
     return sums;
   }
@@ -181,6 +184,20 @@ class Model : public DraftModel {
       const auto row = static_cast<std::size_t>(teachers[t]);
       to->teacher_best[row] = ids[static_cast<std::size_t>(core_.buffers.teacher_best[t])];
       to->teacher_best_full[row] = core_.buffers.teacher_best_full[t];
+    }
+  }
+
+  // The one place where logits exist as a whole; head_and_loss() never keeps them.
+  void copy_logits(const DraftInputs& inputs, Predictions* to) {
+    const auto rows = static_cast<std::size_t>(inputs.rows), width = static_cast<std::size_t>(core_.dims.Vd);
+    to->logits.assign(core_.plan.steps.size() * rows * width, std::numeric_limits<float>::quiet_NaN());
+    for (std::size_t k = 0; k < core_.plan.steps.size(); ++k) {
+      const RowPlan::Step& step = core_.plan.steps[k];
+      for (std::size_t e = 0; e < step.entry_live.size(); ++e) {
+        const auto row = static_cast<std::size_t>(step.live[static_cast<std::size_t>(step.entry_live[e])]);
+        linear(1, core_.dims.Vd, core_.dims.H, core_.buffers.xs[k] + e * static_cast<std::size_t>(core_.dims.H),
+               core_.weights.lm_head, core_.dims.H, false, to->logits.data() + (k * rows + row) * width);
+      }
     }
   }
 

@@ -52,6 +52,8 @@ struct Predictions {
   std::vector<std::int32_t> draft_best;         // target id the draft ranks first, at row p, step k
   std::vector<std::int32_t> teacher_best;       // [T] target id, best inside the draft vocabulary
   std::vector<std::int32_t> teacher_best_full;  // [T] target id, best over the whole vocabulary
+  bool with_logits = false;                     // asks for `logits` too: large, for comparing with other programs
+  std::vector<float> logits;                    // [K * T * Vd] of the draft, by draft id; NaN where not computed
 };
 
 struct StepSums {
