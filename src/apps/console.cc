@@ -42,6 +42,8 @@ class RateMeter {
     points_.push_back({now, done});
     while (points_.size() > 2 && now - points_[1].time > kRateWindowSeconds) points_.pop_front();
   }
+  /// Something other than the count has moved: the stage is alive.
+  void moved(double now) { last_move_ = now; }
   double rate(double now) const {
     const Point& first = points_.front();
     const std::uint64_t done = points_.back().done;
@@ -95,8 +97,11 @@ class ConsoleProgress : public Progress {
     if (!active_) return;
     const double now = monotonic_seconds();
     view_.done = done;
-    if (!detail.empty()) view_.detail = detail;
     meter_.add(now, done);
+    if (!detail.empty() && detail != view_.detail) {
+      view_.detail = detail;
+      meter_.moved(now);
+    }
     talk_if_due(now);
   }
 

@@ -38,6 +38,8 @@ class CommandLine {
              "eaglet") {
     app_.formatter(std::make_shared<HelpFormatter>());
     app_.option_defaults()->always_capture_default();
+    app_.option_defaults()->multi_option_policy(
+        CLI::MultiOptionPolicy::TakeLast);  // given twice, the last one holds
     app_.footer(
         "  eaglet run recipes/quickstart.toml          prompts to a served draft, with a report\n"
         "  eaglet train --help                         what one stage does, with examples\n"

@@ -22,7 +22,7 @@ constexpr const char* kExamples =
     "  (the same command again goes on where an interrupted run stopped)";
 
 void add_data_flags(CLI::App& app, TrainOptions& o) {
-  app.add_option("--store,--store-path", o.store_path, "state store, from eaglet extract")->required();
+  app.add_option("--store,--states,--store-path", o.store_path, "state store, from eaglet extract")->required();
   app.add_option("--model,--model-path", o.model_path, "the target the states came from (GGUF)")->required();
   app.add_option("--output-dir", o.output_dir, "checkpoints and records go here")->required();
   app.add_option("--hold-out-every", o.hold_out_every,

@@ -47,6 +47,8 @@ Result<Inspection> inspect_checkpoint(const InspectOptions& options, Progress& p
   add_config(draft.config, &inspection.facts);
   inspection.facts["parameters"] = draft.values.size();
   inspection.facts["own_embeddings"] = !draft.embed_tokens.empty();
+  // The map is reported among what was skipped, but it was read: as the draft vocabulary.
+  std::erase_if(report.skipped, [](const auto& one) { return one.name == "d2t" || one.name == "t2d"; });
   if (!report.skipped.empty()) inspection.facts["not_used"] = reasons(report.skipped);
   if (!report.missing.empty()) inspection.facts["missing"] = reasons(report.missing);
   inspection.doubts = report.notes;

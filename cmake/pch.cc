@@ -1,0 +1,1 @@
+// Carries the precompiled header of cmake/Warnings.cmake; nothing else is here.
