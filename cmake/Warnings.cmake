@@ -3,7 +3,8 @@ add_library(eaglet_options INTERFACE)
 target_compile_options(eaglet_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
                        -Wimplicit-fallthrough -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(eaglet_options INTERFACE -Wno-restrict)  # false alarms on "literal" + std::string (GCC bug 105651)
+  # False alarms on "literal" + std::string (GCC bug 105651).
+  target_compile_options(eaglet_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
 endif()
 if(EAGLET_WERROR)
   # The same false alarms of GCC 12 under two more names, once its headers are precompiled.
