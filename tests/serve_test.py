@@ -105,6 +105,8 @@ def bad_input(root, draft):
     refused(78, "width", "export", "--draft", other, "--model", model, "--output", f"{root}/x.gguf")
     refused(78, "width", "import", other, "--model", model, "--output-dir", f"{root}/x")
     refused(65, "v_proj", "import", os.path.join(TESTDATA, "names", "f_one_missing"), "--output-dir", f"{root}/x")
+    refused(64, "target's own file", "export", "--draft", draft, "--model", model, "--output", f"{root}/../{os.path.basename(root)}/toy.gguf")
+    refused(64, "folder that is read", "import", draft, "--output-dir", f"{draft}/.")
     refused(66, "config.json", "export", "--draft", f"{root}/none", "--model", model, "--output", f"{root}/x.gguf")
     refused(64, "--verifier", "export", "--draft", draft, "--model", model, "--format", "speculators", "--output", f"{root}/x")
     refused(66, "config.json", "export", "--draft", draft, "--model", model, "--format", "speculators", "--verifier", root, "--output",

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "apps/command.h"
@@ -20,6 +21,11 @@ struct ExportFlags {
 
 Status usage(std::string what, std::string todo) {
   return Status(StatusCode::kUsage, std::move(what), {}, std::move(todo));
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code missing;
+  return std::filesystem::equivalent(a, b, missing);
 }
 
 Status write_gguf_draft(const ExportFlags& flags, const DraftWeights& draft) {
@@ -50,8 +56,10 @@ Status run_export(const ExportFlags& flags, Context& context) {
   LoadReport report;
   EAGLET_ASSIGN_OR_RETURN(const DraftWeights draft, read_draft(flags.draft, false, &report));
   const bool gguf = flags.format == "gguf";
-  if (gguf && flags.model == flags.output)
+  if (gguf && same_file(flags.model, flags.output))
     return usage("--output is the target's own file", "choose another name");
+  if (!gguf && same_file(flags.draft, flags.output))
+    return usage("--output is the draft's own folder", "choose another one");
   EAGLET_RETURN_IF_ERROR(gguf ? write_gguf_draft(flags, draft) : write_speculators_draft(flags, draft));
   EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, written_bytes(flags));
   if (context.json) {

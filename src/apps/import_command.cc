@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "apps/command.h"
@@ -76,6 +77,11 @@ Result<DraftWeights> read(const ImportFlags& flags, LoadReport* report, Progress
 }
 
 Status run_import(const ImportFlags& flags, Context& context) {
+  std::error_code missing;
+  if (std::filesystem::equivalent(flags.directory, flags.output, missing)) {
+    return Status(StatusCode::kUsage, "--output-dir is the folder that is read", flags.output,
+                  "choose another one");
+  }
   LoadReport report;
   EAGLET_ASSIGN_OR_RETURN(const DraftWeights draft, read(flags, &report, *context.progress));
   EAGLET_RETURN_IF_ERROR(make_directories(flags.output));

@@ -16,12 +16,12 @@ namespace eaglet {
 struct ParameterInfo {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::int64_t offset = 0, elements = 0;   // in floats
+  std::int64_t offset = 0, elements = 0;  // in floats
   bool trainable = true;
 };
 
-/// The table of a draft's parameters: a pure function of the config. lm_head is last, so that a frozen head makes the
-/// trainable part one contiguous range. Embeddings are not in it: they are the target's (frozen).
+/// The table of a draft's parameters: a pure function of the config. lm_head is last, so that a frozen head
+/// makes the trainable part one contiguous range. Embeddings are not in it: they are the target's (frozen).
 std::vector<ParameterInfo> parameter_table(const DraftConfig& config, bool train_head);
 
 /// A draft's weights in memory.
@@ -29,7 +29,7 @@ struct DraftWeights {
   DraftConfig config;
   DraftVocab vocab;
   std::vector<ParameterInfo> table;
-  std::vector<float> values;               // all parameters, in table order, 64-byte aligned offsets not guaranteed
+  std::vector<float> values;  // all parameters, in table order, 64-byte aligned offsets not guaranteed
   /// Own embeddings when a foreign draft brought some that differ from the target's; else empty.
   std::vector<float> embed_tokens;
   /// nullptr when the config has no such tensor.
@@ -38,37 +38,44 @@ struct DraftWeights {
   const float* data(const std::string& name) const;
 };
 
-/// New matrices normal(0, 0.02) from `seed`, norms 1; lm_head rows of the draft vocabulary and the final norm copied from
-/// the target. target_head [V, Ht], target_final_norm [Ht]. Where the draft's width differs from the target's (H != Ht)
-/// nothing can be copied: head normal(0, 0.02), final norm 1, and the caller must train the head. The config is a checked
-/// one (check_draft_config). A tensor's values depend on seed and name only.
-DraftWeights new_draft(const DraftConfig& config, const DraftVocab& vocab, bool train_head, const std::vector<float>& target_head,
-                       const std::vector<float>& target_final_norm, std::uint64_t seed);
+/// New matrices normal(0, 0.02) from `seed`, norms 1; lm_head rows of the draft vocabulary and the final norm
+/// copied from the target. target_head [V, Ht], target_final_norm [Ht]. Where the draft's width differs from
+/// the target's (H != Ht) nothing can be copied: head normal(0, 0.02), final norm 1, and the caller must
+/// train the head. The config is a checked one (check_draft_config). A tensor's values depend on seed and
+/// name only.
+DraftWeights new_draft(const DraftConfig& config, const DraftVocab& vocab, bool train_head,
+                       const std::vector<float>& target_head, const std::vector<float>& target_final_norm,
+                       std::uint64_t seed);
 
 /// What loading did with every tensor of the file and of the draft.
 struct LoadReport {
   std::vector<std::string> loaded;
-  struct Skipped { std::string name, reason; };
-  std::vector<Skipped> skipped;            // in the file, not used
-  std::vector<Skipped> missing;            // in the draft, not in the file; the reason says what was put there
-  std::vector<std::string> notes;          // anything else that was changed on the way in
+  struct Skipped {
+    std::string name, reason;
+  };
+  std::vector<Skipped> skipped;    // in the file, not used
+  std::vector<Skipped> missing;    // in the draft, not in the file; the reason says what was put there
+  std::vector<std::string> notes;  // anything else that was changed on the way in
 };
 
 /// What a foreign draft may lack and the caller can give.
 struct ReadDraftOptions {
   bool train_head = false;
-  std::vector<std::int32_t> aux_layers;            // wins over the config's list; vLLM numbering
-  const std::vector<float>* target_head = nullptr; // [V, Ht]: used when lm_head is missing and the vocabulary is full
+  std::vector<std::int32_t> aux_layers;  // wins over the config's list; vLLM numbering
+  const std::vector<float>* target_head =
+      nullptr;  // [V, Ht]: used when lm_head is missing and the vocabulary is full
 };
 
-/// Reads a draft directory: config.json + model.safetensors (ours, speculators or SpecForge/EAGLE names: midlayer.*,
-/// layers.0.*, model.*; fp32, bf16 or fp16). Rows of a head whose map does not ascend are sorted (noted). Errors: kNotFound,
-/// kDataLoss, kConfig, kNumeric; a missing tensor, a missing head or map with a reduced vocabulary, a map that is not the
-/// offsets it should be: all are errors that name the tensor, never a guess. `report` may be nullptr.
-Result<DraftWeights> read_draft(const std::string& directory, const ReadDraftOptions& options, LoadReport* report);
+/// Reads a draft directory: config.json + model.safetensors (ours, speculators or SpecForge/EAGLE names:
+/// midlayer.*, layers.0.*, model.*; fp32, bf16 or fp16). Rows of a head whose map does not ascend are sorted
+/// (noted). Errors: kNotFound, kDataLoss, kConfig, kNumeric; a missing tensor, a missing head or map with a
+/// reduced vocabulary, a map that is not the offsets it should be: all are errors that name the tensor, never
+/// a guess. `report` may be nullptr.
+Result<DraftWeights> read_draft(const std::string& directory, const ReadDraftOptions& options,
+                                LoadReport* report);
 Result<DraftWeights> read_draft(const std::string& directory, bool train_head, LoadReport* report);
-/// Writes config.json and model.safetensors (fp32, speculators names, d2t offsets and t2d when reduced; embed_tokens when the
-/// draft has its own) into an existing directory, each by temporary name and rename.
+/// Writes config.json and model.safetensors (fp32, speculators names, d2t offsets and t2d when reduced;
+/// embed_tokens when the draft has its own) into an existing directory, each by temporary name and rename.
 Status write_draft(const std::string& directory, const DraftWeights& draft);
 
 }  // namespace eaglet

@@ -9,6 +9,7 @@
 #include <speculative.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <thread>
 
@@ -23,6 +24,14 @@ namespace {
 constexpr std::int32_t kBatchTokens = 512;  // a prompt is processed in parts of this many tokens
 constexpr llama_seq_id kSequence = 0;
 
+// The architectures whose graph gives out its layers' inputs in llama.cpp 0c1e570; asking another for them
+// ends the process. Grows with llama.cpp: the files in its src/models that fill t_layer_inp.
+constexpr std::array kTappedArchitectures = {
+    "bailingmoe3",  "deepseek4", "gemma4",     "gpt-oss", "hunyuan-dense",  "hunyuan_vl",
+    "lfm2",         "lfm2moe",   "llama",      "mimo2",   "minimax-01",     "minimax-m2",
+    "muse-glimmer", "nanbeige",  "nemotron_h", "qwen3",   "nemotron_h_moe", "qwen3moe",
+    "qwen3next",    "qwen35",    "qwen35moe",  "qwen4exp"};
+
 Status failed(std::string what, const std::string& where) {
   const std::string reason = take_llama_error();
   if (!reason.empty()) what += fmt::format(" ({})", reason);
@@ -35,7 +44,7 @@ struct FreeGguf {
 
 struct DraftFacts {
   std::vector<std::int32_t> target_layers;
-  std::int64_t target_hidden = 0;
+  std::int64_t target_hidden = 0, vocab = 0;
 };
 
 // llama.cpp aborts the process when a draft does not fit its target, so the draft's header is read first.
@@ -57,6 +66,10 @@ Result<DraftFacts> read_draft_facts(const std::string& path) {
   const auto* ids = static_cast<const std::int32_t*>(gguf_get_arr_data(gguf.get(), layers));
   facts.target_layers.assign(ids, ids + gguf_get_arr_n(gguf.get(), layers));
   facts.target_hidden = gguf_get_val_u32(gguf.get(), hidden);
+  const std::int64_t tokens = gguf_find_key(gguf.get(), "tokenizer.ggml.tokens");
+  if (tokens >= 0 && gguf_get_kv_type(gguf.get(), tokens) == GGUF_TYPE_ARRAY) {
+    facts.vocab = static_cast<std::int64_t>(gguf_get_arr_n(gguf.get(), tokens));
+  }
   return facts;
 }
 
@@ -144,6 +157,7 @@ class LlamaServeEngine : public ServeEngine {
     }
     vocab_ = llama_model_get_vocab(model_.get());
     vocab_size_ = llama_vocab_n_tokens(vocab_);
+    EAGLET_RETURN_IF_ERROR(check_tapped());
     const llama_context_params context = common_context_params_to_llama(params_);
     target_.reset(llama_init_from_model(model_.get(), context));
     plain_.reset(llama_init_from_model(model_.get(), context));
@@ -161,6 +175,18 @@ class LlamaServeEngine : public ServeEngine {
     return {};
   }
 
+  Status check_tapped() const {
+    char name[64] = {};
+    llama_model_meta_val_str(model_.get(), "general.architecture", name, sizeof(name));
+    const auto known = std::find(kTappedArchitectures.begin(), kTappedArchitectures.end(), std::string(name));
+    if (known != kTappedArchitectures.end()) return {};
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("llama.cpp cannot take layer states of a \"{}\" model, which an EAGLE-3 draft needs",
+                    name),
+        target_path_, "serve this target with vLLM (eaglet export --format speculators)");
+  }
+
   Status check_draft() const {
     EAGLET_ASSIGN_OR_RETURN(const DraftFacts facts, read_draft_facts(draft_path_));
     const std::int64_t hidden = llama_model_n_embd(model_.get()), layers = llama_model_n_layer(model_.get());
@@ -170,6 +196,11 @@ class LlamaServeEngine : public ServeEngine {
           StatusCode::kConfig,
           fmt::format("the draft reads states of width {}, the target's are {}", facts.target_hidden, hidden),
           draft_path_, todo);
+    }
+    if (facts.vocab != vocab_size_) {
+      return Status(StatusCode::kConfig,
+                    fmt::format("the draft speaks {} tokens, the target {}", facts.vocab, vocab_size_),
+                    draft_path_, todo);
     }
     for (const std::int32_t layer : facts.target_layers) {
       if (layer >= 0 && layer <= layers) continue;

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "base/files.h"
 #include "export/export.h"
 #include "formats/safetensors.h"
@@ -31,7 +33,9 @@ Status check_verifier(const std::string& verifier, DraftConfig* config) {
                     config->target_hidden, config->vocab),
         path, kVerifierAdvice);
   }
-  config->verifier_name = verifier;
+  std::error_code ignored;  // a relative path would mean another folder to whoever loads the draft
+  const auto absolute = std::filesystem::absolute(verifier, ignored);
+  config->verifier_name = ignored ? verifier : absolute.lexically_normal().string();
   const auto classes = json.find("architectures");
   if (classes != json.end() && classes->is_array() && !classes->empty() && classes->front().is_string()) {
     config->verifier_architecture = classes->front().get<std::string>();
