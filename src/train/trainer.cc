@@ -91,7 +91,7 @@ Status Trainer::one_step(BatchLoader& loader) {
   record.t = wall_seconds();
   record.step_seconds = step_seconds_ = monotonic_seconds() - begin;
   record.tokens_per_second = static_cast<double>(batch->real_tokens) / step_seconds_;
-  record.mfu_ratio = needed_work_.flops(*batch) / step_seconds_ / peak_flops_;
+  record.mfu_ratio = share_of_peak(needed_work_.flops(*batch) / step_seconds_);
   seconds_ += step_seconds_;
   tokens_ += batch->real_tokens;
   state_.last_loss = record.total_loss;
@@ -137,6 +137,14 @@ Status Trainer::log_step(LogRecord record) {
   const bool last = state_.step + 1 == total_steps_;
   if (state_.step % options_.log_every_steps != 0 && !last) return {};
   return records_.step(record);
+}
+
+// A step that beats the peak shows that other programs disturbed its measurement: measure again, and claim
+// nothing when that does not help.
+double Trainer::share_of_peak(double flops_per_second) {
+  if (flops_per_second > peak_flops_) peak_flops_ = std::max(peak_flops_, measured_peak_flops());
+  const double share = flops_per_second / peak_flops_;
+  return share <= 1 ? share : LogRecord::kNone;
 }
 
 // every_steps 0 means at each epoch's end. The last step of the run always counts.

@@ -40,6 +40,7 @@ class Trainer {
   Status one_step(BatchLoader& loader);
   Status update_weights(const StepSums& sums, const PackedBatch& batch, LogRecord* record);
   void advance();
+  double share_of_peak(double flops_per_second);
   Status log_step(LogRecord record);
   Status after_step();
   /// Metrics over the held-out documents; sets state_.last_validation and says whether it is the best so far.
