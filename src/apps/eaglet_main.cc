@@ -163,6 +163,7 @@ int main_guarded(int argc, char** argv) {
     std::fputs(help.c_str(), stdout);
     return finish_stdout(0, line.flags);
   }
+  let_waiting_threads_sleep(argv);
   const bool color = use_color(color_mode(line.flags.color), fileno(stderr));
   const ProgressMode mode = parse_progress_mode(line.flags.progress).value_or(ProgressMode::kAuto);
   auto progress = make_console_progress(mode, fileno(stderr), color);
@@ -181,7 +182,6 @@ int main_guarded(int argc, char** argv) {
 }  // namespace eaglet::apps
 
 int main(int argc, char** argv) {
-  eaglet::apps::let_waiting_threads_sleep(argv);
   eaglet::install_interrupt_handlers();
   return eaglet::apps::main_guarded(argc, argv);
 }

@@ -26,15 +26,21 @@ def make_verifier(gguf, directory):
 
     model = AutoModelForCausalLM.from_pretrained(os.path.dirname(os.path.abspath(gguf)), gguf_file=os.path.basename(gguf),
                                                  dtype=torch.float32)
-    model.save_pretrained(directory)
+    if hasattr(model.config, "quantization_config"):  # says GGUF, though the weights are plain by now; refuses to be saved so
+        del model.config.quantization_config
+    plain = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32)
+    plain.load_state_dict(model.state_dict())
+    plain.save_pretrained(directory)
 
 
 def their_logits(directory, pack):
+    from speculators.losses import resolve_loss_config
+    from speculators.models.eagle3 import Eagle3SpeculatorConfig
     from speculators.models.eagle3.core import Eagle3DraftModel
 
-    model = Eagle3DraftModel.from_pretrained(directory, dtype=torch.float32)
-    if hasattr(model, "config"):
-        model.config.transformer_layer_config._attn_implementation = "eager"
+    config = Eagle3SpeculatorConfig.from_pretrained(directory)
+    config.transformer_layer_config._attn_implementation = "eager"  # their flex attention wants a compiler on a CPU
+    model = Eagle3DraftModel.from_pretrained(directory, config=config, dtype=torch.float32)
     model.eval()
     kept = []
     model.lm_head.register_forward_hook(lambda module, inputs, output: kept.append(output.detach().float()[0]))
@@ -43,6 +49,7 @@ def their_logits(directory, pack):
         model(hidden_states=batch["in.aux_hidden_states"].float(), input_ids=batch["in.input_ids"].long(),
               document_ids=batch["in.document_ids"].long(), loss_mask=batch["in.loss_mask"].bool(),
               position_ids=batch["in.position_ids"].long(), ttt_steps=STEPS,
+              loss_config=resolve_loss_config("kl_div", "eager"),
               verifier_last_hidden_states=batch["in.verifier_last_hidden_states"].float())
     return kept[:STEPS]
 
