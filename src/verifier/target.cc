@@ -3,6 +3,7 @@
 #include <ggml-backend.h>
 #include <llama.h>
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -67,7 +68,7 @@ Result<std::unique_ptr<Target>> Target::load(const std::string& path, const Targ
     EAGLET_ASSIGN_OR_RETURN(WidenedCopy made, WidenedCopy::make(path, bits, target->threads_));
     copy.emplace(std::move(made));
   }
-  target->weights_as_ = bits == 0 ? "as stored" : "f" + std::to_string(bits);
+  target->weights_as_ = bits == 0 ? "as stored" : bits == 16 ? "f16" : "f32";
   std::string reason;
   try {
     llama_model_params params = llama_model_default_params();
