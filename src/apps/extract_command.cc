@@ -3,26 +3,12 @@
 #include <cstdio>
 
 #include "apps/command.h"
+#include "apps/stage_json.h"
 #include "base/clock.h"
 #include "extract/extract.h"
-#include "formats/json.h"
 
 namespace eaglet::apps {
 namespace {
-
-Json to_json(const ExtractReport& report, const ExtractOptions& options) {
-  return {{"schema", 1},
-          {"store", options.store_path},
-          {"documents", report.documents},
-          {"already_done", report.already_done},
-          {"broken_lines", report.broken_lines},
-          {"skipped_empty", report.skipped_empty},
-          {"tokens", report.tokens},
-          {"supervised_tokens", report.supervised_tokens},
-          {"state_bytes", report.state_bytes},
-          {"seconds", report.seconds},
-          {"tokens_per_second", report.tokens_per_second}};
-}
 
 void print(const ExtractReport& report, const ExtractOptions& options) {
   const double share = report.tokens > 0 ? 100.0 * static_cast<double>(report.supervised_tokens) /
@@ -66,10 +52,13 @@ Run add_extract(CLI::App& app) {
   app.add_flag("--force", options->force, "go on although the disk seems too small");
   return [options](Context& context) -> Status {
     EAGLET_ASSIGN_OR_RETURN(const ExtractReport report, extract(*options, *context.progress));
-    if (context.json)
-      fmt::print("{}\n", to_json(report, *options).dump(2));
-    else
+    if (!context.json) {
       print(report, *options);
+      return Status();
+    }
+    Json json = {{"schema", 1}, {"store", options->store_path}};
+    json.update(extract_json(report));
+    fmt::print("{}\n", json.dump(2));
     return Status();
   };
 }

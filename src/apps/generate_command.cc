@@ -3,28 +3,11 @@
 #include <cstdio>
 
 #include "apps/command.h"
-#include "formats/json.h"
+#include "apps/stage_json.h"
 #include "generate/generate.h"
 
 namespace eaglet::apps {
 namespace {
-
-Json to_json(const GenerateReport& report, const GenerateOptions& options) {
-  return {{"schema", 1},
-          {"output", options.output_path},
-          {"prompts", report.prompts},
-          {"already_done", report.already_done},
-          {"answered", report.answered},
-          {"empty_answers", report.empty_answers},
-          {"broken_lines", report.broken_lines},
-          {"refused_prompts", report.too_long},
-          {"stopped", report.stopped},
-          {"cut_by_length", report.cut_by_length},
-          {"prompt_tokens", report.prompt_tokens},
-          {"response_tokens", report.response_tokens},
-          {"seconds", report.seconds},
-          {"tokens_per_second", report.tokens_per_second}};
-}
 
 void print(const GenerateReport& report, const GenerateOptions& options) {
   fmt::print("{} answers in {} ({} now, {} before)\n", report.stopped + report.cut_by_length,
@@ -65,10 +48,13 @@ Run add_generate(CLI::App& app) {
       ->capture_default_str();
   return [options](Context& context) -> Status {
     EAGLET_ASSIGN_OR_RETURN(const GenerateReport report, generate(*options, *context.progress));
-    if (context.json)
-      fmt::print("{}\n", to_json(report, *options).dump(2));
-    else
+    if (!context.json) {
       print(report, *options);
+      return Status();
+    }
+    Json json = {{"schema", 1}, {"output", options->output_path}};
+    json.update(generate_json(report));
+    fmt::print("{}\n", json.dump(2));
     return Status();
   };
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "apps/cache_dir.h"
 #include "apps/evaluate_json.h"
@@ -134,7 +135,7 @@ Status RunPipeline::generate_answers() {
       return Status(StatusCode::kDataLoss, "all answers are empty: there is nothing to train on",
                     paths_.conversations(),
                     "look at the prompts and the model's chat template; then --redo generate");
-    return to_json(report);
+    return generate_json(report);
   });
 }
 
@@ -161,7 +162,7 @@ Status RunPipeline::take_conversations() {
     for (const BrokenLine& line : file.broken)
       progress_.note(fmt::format("warning: {} line {}: {}; left out", recipe_.conversations_path, line.line,
                                  line.reason));
-    return to_json(report);
+    return generate_json(report);
   });
 }
 
@@ -180,7 +181,7 @@ Status RunPipeline::extract_states() {
     options.store_path = paths_.states();
     options.threads = recipe_.threads;
     EAGLET_ASSIGN_OR_RETURN(const ExtractReport report, extract(options, progress_));
-    return to_json(report);
+    return extract_json(report);
   });
 }
 
@@ -201,7 +202,11 @@ Status RunPipeline::train_draft() {
     options.output_dir = paths_.draft();
     options.threads = recipe_.threads;
     EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train(options, progress_));
-    return to_json(report, paths_.root);
+    Json json = train_json(report);
+    for (const char* key : {"last_checkpoint", "best_checkpoint"})  // so that a run directory can be moved
+      if (json[key] != "")
+        json[key] = std::filesystem::proximate(json[key].get<std::string>(), paths_.root).string();
+    return json;
   }));
   const Json& result = records_["train"].result;
   checkpoint_ = result.value(recipe_.checkpoint == "best" ? "best_checkpoint" : "last_checkpoint", "");
@@ -243,7 +248,7 @@ Status RunPipeline::drop_states() {
                   inside(checkpoint_), "eaglet run --redo train ...");
   EAGLET_RETURN_IF_ERROR(write_file_atomic(paths_.stages() + "/states-dropped", checkpoint_ + "\n"));
   EAGLET_RETURN_IF_ERROR(remove_all(paths_.states()));
-  progress_.note("states freed: " + human_bytes(records_["extract"].result.value("store_bytes", 0.0)) +
+  progress_.note("states freed: " + human_bytes(records_["extract"].result.value("state_bytes", 0.0)) +
                  " (the checkpoint was read back first)");
   return {};
 }

@@ -41,7 +41,7 @@ Json stage_list(const RunPipeline& pipeline) {
     const auto record = pipeline.records().find(name);
     if (record == pipeline.records().end()) continue;
     const auto own = bytes.find(name);
-    const double written = own != bytes.end() ? own->second : record->second.result.value("store_bytes", 0.0);
+    const double written = own != bytes.end() ? own->second : record->second.result.value("state_bytes", 0.0);
     list.push_back({{"stage", name}, {"seconds", record->second.seconds}, {"bytes", written}});
   }
   return list;
@@ -128,12 +128,12 @@ Json run_report(const Recipe& recipe, const RunPipeline& pipeline) {
                  {"tokens", extracted.at("tokens")},
                  {"supervised_tokens", extracted.at("supervised_tokens")},
                  {"supervised_share", ratio(extracted.at("supervised_tokens").get<double>(), tokens)},
-                 {"state_bytes", extracted.at("store_bytes")},
+                 {"state_bytes", extracted.at("state_bytes")},
                  {"states_kept", path_exists(pipeline.paths().states())},
                  {"train_steps", trained.at("steps")},
                  {"trainable_params", trained.at("trainable_params")},
                  {"total_params", trained.at("total_params")},
-                 {"train_tokens_per_second", trained.at("tokens_per_second")}};
+                 {"train_tokens_per_second", trained.at("train_tokens_per_second")}};
   add_held_out(records.at("evaluate").result, &report);
   const auto served = records.find("serve");
   if (served != records.end()) add_served(served->second.result, recipe.train.ttt_steps, &report);

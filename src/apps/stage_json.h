@@ -7,11 +7,10 @@
 
 namespace eaglet::apps {
 
-/// The first stages' reports as JSON, for stage records and the run's report (evaluate_json.h has the
-/// others). Members keep their names.
-Json to_json(const GenerateReport& report);
-Json to_json(const ExtractReport& report);
-/// Checkpoint directories are given relative to `root`, so that a run directory can be moved.
-Json to_json(const TrainReport& report, const std::string& root);
+/// The first stages' reports as JSON, for `--json` of their commands and for stage records (evaluate_json.h
+/// has the others). Members keep their names.
+Json generate_json(const GenerateReport& report);
+Json extract_json(const ExtractReport& report);
+Json train_json(const TrainReport& report);
 
 }  // namespace eaglet::apps

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/stage_json.h"
 #include "apps/terminal.h"
 #include "base/clock.h"
-#include "formats/json.h"
 #include "train/train.h"
 
 namespace eaglet::apps {
@@ -22,7 +22,8 @@ constexpr const char* kExamples =
     "  (the same command again goes on where an interrupted run stopped)";
 
 void add_data_flags(CLI::App& app, TrainOptions& o) {
-  app.add_option("--store,--states,--store-path", o.store_path, "state store, from eaglet extract")->required();
+  app.add_option("--store,--states,--store-path", o.store_path, "state store, from eaglet extract")
+      ->required();
   app.add_option("--model,--model-path", o.model_path, "the target the states came from (GGUF)")->required();
   app.add_option("--output-dir", o.output_dir, "checkpoints and records go here")->required();
   app.add_option("--hold-out-every", o.hold_out_every,
@@ -87,28 +88,6 @@ void add_run_flags(CLI::App& app, TrainOptions& o) {
                "go on from a checkpoint that has no optimizer or trainer state");
 }
 
-Json report_json(const TrainReport& r, const std::string& output_dir) {
-  Json json;
-  json["schema"] = 1;
-  json["output_dir"] = output_dir;
-  json["steps"] = r.steps;
-  json["total_steps"] = r.total_steps;
-  json["resumed_from_step"] = r.resumed_from_step >= 0 ? Json(r.resumed_from_step) : Json(nullptr);
-  json["last_checkpoint"] = r.last_checkpoint;
-  json["best_checkpoint"] = r.best_checkpoint;
-  json["first_loss"] = r.first_loss;
-  json["last_loss"] = r.last_loss;
-  const bool validated = r.held_out_acceptance_length > 0;
-  json["held_out_acceptance_length"] = validated ? Json(r.held_out_acceptance_length) : Json(nullptr);
-  json["held_out_full_acc"] = r.held_out_full_acc;
-  json["seconds"] = r.seconds;
-  json["train_tokens_per_second"] = r.tokens_per_second;
-  json["real_tokens"] = r.real_tokens;
-  json["trainable_params"] = r.trainable_params;
-  json["total_params"] = r.total_params;
-  return json;
-}
-
 std::string report_text(const TrainReport& r) {
   std::string text =
       fmt::format("trained {} steps; loss {:.4f} -> {:.4f}", r.steps, r.first_loss, r.last_loss);
@@ -136,8 +115,9 @@ std::function<void(const std::string&)> step_lines(const Context& context) {
 Status run_train(TrainOptions& options, Context& context) {
   options.on_step_line = step_lines(context);
   EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train(options, *context.progress));
-  write_whole(STDOUT_FILENO,
-              context.json ? report_json(report, options.output_dir).dump(2) + "\n" : report_text(report));
+  Json json = {{"schema", 1}, {"output_dir", options.output_dir}};
+  json.update(train_json(report));
+  write_whole(STDOUT_FILENO, context.json ? json.dump(2) + "\n" : report_text(report));
   return {};
 }
 
