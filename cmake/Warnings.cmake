@@ -4,7 +4,8 @@ target_compile_options(eaglet_options INTERFACE -Wall -Wextra -Wshadow -Wnon-vir
                        -Wimplicit-fallthrough -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False alarms on "literal" + std::string (GCC bug 105651).
-  target_compile_options(eaglet_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+  target_compile_options(eaglet_options INTERFACE -Wno-restrict -Wno-stringop-overflow
+                         -Wno-stringop-overread -Wno-array-bounds)
 endif()
 if(EAGLET_WERROR)
   # The same false alarms of GCC 12 under two more names, once its headers are precompiled.
