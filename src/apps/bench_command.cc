@@ -51,22 +51,26 @@ SyntheticBatch make_batch(const BenchShape& shape) {
     b.ids.push_back(static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(c.vocab))));
     b.documents.push_back(static_cast<std::int32_t>(p / length));
     b.positions.push_back(static_cast<std::int32_t>(1 + p % length));
-    b.mask.push_back(p % length >= static_cast<std::int64_t>(static_cast<double>(length) * shape.unsupervised_share) ? 1 : 0);
+    b.mask.push_back(
+        p % length >= static_cast<std::int64_t>(static_cast<double>(length) * shape.unsupervised_share) ? 1
+                                                                                                        : 0);
     b.supervised += b.mask.back();
   }
   return b;
 }
 
-// Multiply-adds that the rows of the plan need, times two: forward and backward, GEMMs and attention, no padding.
+// Multiply-adds that the rows of the plan need, times two: forward and backward, GEMMs and attention, no
+// padding.
 double needed_flop(const BenchShape& shape, const RowPlan& plan, bool train_head) {
   const DraftConfig& c = shape.config;
   const double H = static_cast<double>(c.hidden), Ht = static_cast<double>(c.target_hidden);
-  const double q = static_cast<double>(c.num_heads * c.head_dim), kv = static_cast<double>(c.num_kv_heads * c.head_dim);
+  const double q = static_cast<double>(c.num_heads * c.head_dim),
+               kv = static_cast<double>(c.num_kv_heads * c.head_dim);
   const double F = static_cast<double>(c.intermediate), Vd = static_cast<double>(c.draft_vocab);
   const auto keys = static_cast<double>(plan.key_rows.size());
   double forward_and_backward = 0, forward_only = 0;
-  forward_and_backward += keys * H * (q + 2 * kv);                     // embedding half of q, k, v
-  forward_only += static_cast<double>(plan.teachers.size()) * Ht * Vd; // the teacher
+  forward_and_backward += keys * H * (q + 2 * kv);                      // embedding half of q, k, v
+  forward_only += static_cast<double>(plan.teachers.size()) * Ht * Vd;  // the teacher
   double attention = 0, head = 0;
   for (std::size_t k = 0; k < plan.steps.size(); ++k) {
     const RowPlan::Step& step = plan.steps[k];
@@ -75,12 +79,15 @@ double needed_flop(const BenchShape& shape, const RowPlan& plan, bool train_head
     head += static_cast<double>(step.entry_live.size()) * H * Vd;
     for (const AttentionSpan& span : step.spans)
       for (std::int32_t i = span.query_begin; i < span.query_end; ++i)
-        attention += 2 * q * static_cast<double>(step.key_of_live[static_cast<std::size_t>(i)] + 1 - span.key_begin + static_cast<std::int32_t>(k));
+        attention += 2 * q *
+                     static_cast<double>(step.key_of_live[static_cast<std::size_t>(i)] + 1 - span.key_begin +
+                                         static_cast<std::int32_t>(k));
   }
   const double fc = keys * static_cast<double>(c.num_aux()) * Ht * H;
-  // Backward costs twice the forward: inputs and weights. fc's inputs are data; a frozen head has no weight gradient;
-  // attention's backward makes the scores again (5 products where the forward has 2).
-  return 2 * (3 * forward_and_backward + 2 * fc + forward_only + (train_head ? 3 : 2) * head + 3.5 * attention);
+  // Backward costs twice the forward: inputs and weights. fc's inputs are data; a frozen head has no weight
+  // gradient; attention's backward makes the scores again (5 products where the forward has 2).
+  return 2 *
+         (3 * forward_and_backward + 2 * fc + forward_only + (train_head ? 3 : 2) * head + 3.5 * attention);
 }
 
 double gemm_peak_gflops() {
@@ -118,16 +125,19 @@ Result<BenchResult> measure(const BenchShape& shape, int steps, Progress& progre
   fill_normal(shape.config.vocab * shape.config.target_hidden, 0.02, 11, &head);
   DraftVocab vocab;
   vocab.target_vocab = shape.config.vocab;
-  for (std::int64_t i = 0; i < shape.config.draft_vocab; ++i) vocab.target_ids.push_back(static_cast<std::int32_t>(i));
+  for (std::int64_t i = 0; i < shape.config.draft_vocab; ++i)
+    vocab.target_ids.push_back(static_cast<std::int32_t>(i));
   TttOptions options;
   options.ttt_steps = static_cast<int>(shape.ttt_steps);
-  EAGLET_ASSIGN_OR_RETURN(auto model,
-                          DraftModel::create(new_draft(shape.config, vocab, shape.train_head, head, norm, 1),
-                                             {embed.data(), norm.data(), head.data(), 1e-5}, options, shape.rows, true));
+  EAGLET_ASSIGN_OR_RETURN(
+      auto model,
+      DraftModel::create(new_draft(shape.config, vocab, shape.train_head, head, norm, 1),
+                         {embed.data(), norm.data(), head.data(), 1e-5}, options, shape.rows, true));
   const auto n = static_cast<std::size_t>(model->trainable_elements());
   std::vector<float> first(n), second(n);
-  const DraftInputs inputs{shape.rows,        batch.ids.data(), batch.documents.data(), batch.positions.data(),
-                           batch.mask.data(), batch.aux.data(), batch.last.data()};
+  const DraftInputs inputs{
+      shape.rows,        batch.ids.data(), batch.documents.data(), batch.positions.data(),
+      batch.mask.data(), batch.aux.data(), batch.last.data()};
   BenchResult result;
   progress.begin("bench " + shape.name, static_cast<std::uint64_t>(steps) + 1, "steps");
   for (int s = 0; s <= steps; ++s) {  // the first step warms up and is not timed
@@ -136,14 +146,15 @@ Result<BenchResult> measure(const BenchShape& shape, int steps, Progress& progre
     auto sums = model->step(inputs, true);
     if (!sums.ok()) return sums.status();
     const double norm_of_gradient = l2_norm(model->trainable_elements(), model->gradients().data());
-    adamw(model->trainable_elements(), model->weights().values.data(), model->gradients().data(), first.data(),
-          second.data(), std::min(1.0, 1.0 / (norm_of_gradient + 1e-6)), 1e-4, s + 1, {});
+    adamw(model->trainable_elements(), model->weights().values.data(), model->gradients().data(),
+          first.data(), second.data(), std::min(1.0, 1.0 / (norm_of_gradient + 1e-6)), 1e-4, s + 1, {});
     const double seconds = monotonic_seconds() - start;
     if (s > 0) result.best_seconds = std::min(result.best_seconds, seconds);
     progress.update(static_cast<std::uint64_t>(s) + 1, fmt::format("{:.3f} s a step", seconds));
   }
   RowPlan plan;
-  plan_rows(shape.rows, options.ttt_steps, batch.documents.data(), batch.positions.data(), batch.mask.data(), &plan);
+  plan_rows(shape.rows, options.ttt_steps, batch.documents.data(), batch.positions.data(), batch.mask.data(),
+            &plan);
   result.gflop = needed_flop(shape, plan, shape.train_head) / 1e9;
   result.peak = gemm_peak_gflops();
   result.supervised = batch.supervised;
@@ -156,7 +167,8 @@ Result<BenchResult> measure(const BenchShape& shape, int steps, Progress& progre
 
 void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
   const auto rows = static_cast<double>(shape.rows);
-  const double rate = rows / r.best_seconds, supervised_rate = static_cast<double>(r.supervised) / r.best_seconds;
+  const double rate = rows / r.best_seconds,
+               supervised_rate = static_cast<double>(r.supervised) / r.best_seconds;
   const double gflops = r.gflop / r.best_seconds;
   if (as_json) {
     const Json line = {{"schema", 1},
@@ -174,19 +186,23 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
     return;
   }
   fmt::print("shape            {} ({})\n", shape.name, shape.about);
-  fmt::print("tokens/s         {:.0f} (supervised {:.0f}), best step {:.3f} s on {} threads\n", rate, supervised_rate,
-             r.best_seconds, num_threads());
-  fmt::print("needed work      {:.3f} GFLOP a token, {:.0f} GFLOP/s = {:.0f} % of this machine's GEMM peak ({:.0f})\n",
-             r.gflop / rows, gflops, 100 * gflops / r.peak, r.peak);
+  fmt::print("tokens/s         {:.0f} (supervised {:.0f}), best step {:.3f} s on {} threads\n", rate,
+             supervised_rate, r.best_seconds, num_threads());
+  fmt::print(
+      "needed work      {:.3f} GFLOP a token, {:.0f} GFLOP/s = {:.0f} % of this machine's GEMM peak "
+      "({:.0f})\n",
+      r.gflop / rows, gflops, 100 * gflops / r.peak, r.peak);
   fmt::print("peak memory      {}\n", human_bytes(r.rss));
 }
 
 }  // namespace
 
 Run add_bench(CLI::App& app) {
-  app.footer("Examples:\n  eaglet bench train --shape smollm2\n  eaglet bench train --shape deep --steps 10 --json");
+  app.footer(
+      "Examples:\n  eaglet bench train --shape smollm2\n  eaglet bench train --shape deep --steps 10 --json");
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* train = app.add_subcommand("train", "real training steps (forward, backward, clip, AdamW) on synthetic rows");
+  CLI::App* train =
+      app.add_subcommand("train", "real training steps (forward, backward, clip, AdamW) on synthetic rows");
   train->add_option("--shape", flags->shape, "smollm2, smollm2-all, deep, llama1b");
   train->add_option("--steps", flags->steps, "steps to time; the best counts")->check(CLI::PositiveNumber);
   train->add_option("--threads", flags->threads, "0 = all cores")->check(CLI::NonNegativeNumber);

@@ -3,8 +3,8 @@
 namespace eaglet::apps {
 namespace {
 
-DraftConfig llama_like(std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads, std::int64_t intermediate,
-                       std::int64_t vocab, std::int64_t draft_vocab) {
+DraftConfig llama_like(std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
+                       std::int64_t intermediate, std::int64_t vocab, std::int64_t draft_vocab) {
   DraftConfig c;
   c.hidden = c.target_hidden = hidden;
   c.num_heads = heads;
@@ -27,8 +27,10 @@ const std::vector<BenchShape>& bench_shapes() {
   static const std::vector<BenchShape> shapes = {
       {"smollm2", "SmolLM2-135M's draft, first 40 % of each document unsupervised",
        llama_like(576, 9, 3, 1536, 49152, 16384), 2048, 4, 3, 0.4, false},
-      {"smollm2-all", "the same, every row supervised", llama_like(576, 9, 3, 1536, 49152, 16384), 2048, 4, 3, 0.0, false},
-      {"deep", "smollm2 with 16 drafting steps", llama_like(576, 9, 3, 1536, 49152, 16384), 2048, 4, 16, 0.4, false},
+      {"smollm2-all", "the same, every row supervised", llama_like(576, 9, 3, 1536, 49152, 16384), 2048, 4, 3,
+       0.0, false},
+      {"deep", "smollm2 with 16 drafting steps", llama_like(576, 9, 3, 1536, 49152, 16384), 2048, 4, 16, 0.4,
+       false},
       {"llama1b", "a 1B Llama's draft", llama_like(2048, 32, 8, 8192, 128256, 32000), 1024, 4, 3, 0.4, false},
   };
   return shapes;

@@ -13,7 +13,7 @@ struct BenchShape {
   std::string name, about;
   DraftConfig config;
   std::int64_t rows = 0, documents = 0, ttt_steps = 0;
-  double unsupervised_share = 0;   // of each document, from its start
+  double unsupervised_share = 0;  // of each document, from its start
   bool train_head = false;
 };
 

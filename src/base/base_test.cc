@@ -17,7 +17,9 @@ std::string fresh_directory(const std::string& name) {
   return path;
 }
 
-TEST(Hash, Crc32cKnownValue) { EXPECT_EQ(crc32c("123456789", 9), 0xE3069283u); }
+TEST(Hash, Crc32cKnownValue) {
+  EXPECT_EQ(crc32c("123456789", 9), 0xE3069283u);
+}
 
 TEST(AtomicFile, NothingAppearsWithoutCommit) {
   const std::string path = fresh_directory("atomic") + "/file";

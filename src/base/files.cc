@@ -35,7 +35,9 @@ Status errno_status(const std::string& verb, const std::string& path, int error_
     case EDQUOT:
     case EFBIG:
       code = StatusCode::kNoSpace;
-      todo = "free some space there (or choose another disk), then run the same command again: finished work is kept";
+      todo =
+          "free some space there (or choose another disk), then run the same command again: finished work is "
+          "kept";
       break;
     case EISDIR:
       code = StatusCode::kInvalidArgument;
@@ -124,8 +126,7 @@ Status sync_directory(const std::string& path) {
 }
 
 Status rename_synced(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0)
-    return errno_status("rename " + from, to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) return errno_status("rename " + from, to, errno);
   return sync_directory(parent_of(to));
 }
 

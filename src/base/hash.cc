@@ -11,7 +11,9 @@ std::uint64_t xxh64(const void* data, std::size_t bytes, std::uint64_t seed) {
   return XXH64(data, bytes, seed);
 }
 
-std::string hex64(std::uint64_t value) { return fmt::format("{:016x}", value); }
+std::string hex64(std::uint64_t value) {
+  return fmt::format("{:016x}", value);
+}
 
 std::uint32_t crc32c(const void* data, std::size_t bytes) {
   static const std::array<std::uint32_t, 256> table = [] {

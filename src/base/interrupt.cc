@@ -25,8 +25,12 @@ void install_interrupt_handlers() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-int interrupt_signal() { return pending_signal.load(std::memory_order_relaxed); }
+int interrupt_signal() {
+  return pending_signal.load(std::memory_order_relaxed);
+}
 
-void set_interrupt_for_test(int signal) { pending_signal.store(signal); }
+void set_interrupt_for_test(int signal) {
+  pending_signal.store(signal);
+}
 
 }  // namespace eaglet

@@ -2,13 +2,16 @@
 
 namespace eaglet {
 
-/// SIGINT and SIGTERM set a flag that long loops ask for; a second one ends the process at once with 128 + signal.
-/// SIGPIPE and SIGXFSZ are ignored (writes fail with EPIPE or EFBIG instead). Call once, early, from the command layer.
+/// SIGINT and SIGTERM set a flag that long loops ask for; a second one ends the process at once with 128 +
+/// signal. SIGPIPE and SIGXFSZ are ignored (writes fail with EPIPE or EFBIG instead). Call once, early, from
+/// the command layer.
 void install_interrupt_handlers();
 
 /// The signal that asked us to stop, or 0.
 int interrupt_signal();
-inline bool interrupted() { return interrupt_signal() != 0; }
+inline bool interrupted() {
+  return interrupt_signal() != 0;
+}
 
 /// For tests: as if `signal` had arrived (0 clears).
 void set_interrupt_for_test(int signal);

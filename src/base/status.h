@@ -9,18 +9,18 @@ namespace eaglet {
 /// Kinds of expected failure. The command layer turns a kind into an exit code (apps/exit_code.h).
 enum class StatusCode {
   kOk,
-  kUsage,           // a flag or an argument is wrong
-  kInvalidArgument, // a value that reached us is out of its range, shapes differ
-  kConfig,          // a recipe or a model configuration is wrong or unknown
-  kNotFound,        // a file or a named thing is missing
-  kDataLoss,        // a file is truncated, corrupt, or not what its name says
-  kNoSpace,         // disk or memory full
-  kPermission,      // not allowed to read or write there
-  kBusy,            // somebody else uses it: try later
-  kUnavailable,     // a service does not answer
-  kNumeric,         // a number is not finite
-  kInterrupted,     // a signal asked us to stop; what was done is kept
-  kInternal,        // our own bug
+  kUsage,            // a flag or an argument is wrong
+  kInvalidArgument,  // a value that reached us is out of its range, shapes differ
+  kConfig,           // a recipe or a model configuration is wrong or unknown
+  kNotFound,         // a file or a named thing is missing
+  kDataLoss,         // a file is truncated, corrupt, or not what its name says
+  kNoSpace,          // disk or memory full
+  kPermission,       // not allowed to read or write there
+  kBusy,             // somebody else uses it: try later
+  kUnavailable,      // a service does not answer
+  kNumeric,          // a number is not finite
+  kInterrupted,      // a signal asked us to stop; what was done is kept
+  kInternal,         // our own bug
 };
 
 /// An expected failure: what happened, where, and what to do. Empty strings are left out when printed.
@@ -53,8 +53,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}             // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {}     // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit on purpose
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
   T& value() { return *value_; }
@@ -75,8 +75,8 @@ class [[nodiscard]] Result {
 #define EAGLET_CONCAT(a, b) EAGLET_CONCAT_INNER(a, b)
 
 /// Leaves the function with the Status when `expression` failed.
-#define EAGLET_RETURN_IF_ERROR(expression)                                             \
-  do {                                                                                 \
+#define EAGLET_RETURN_IF_ERROR(expression)                                                        \
+  do {                                                                                            \
     if (::eaglet::Status eaglet_status = (expression); !eaglet_status.ok()) return eaglet_status; \
   } while (0)
 

@@ -8,8 +8,8 @@
 
 namespace eaglet {
 
-/// For tests: an empty directory for the running test; `name` tells several of one test apart. It is this process's own,
-/// so tests of two checkouts may run at once, and all of them are gone when the process ends.
+/// For tests: an empty directory for the running test; `name` tells several of one test apart. It is this
+/// process's own, so tests of two checkouts may run at once, and all of them are gone when the process ends.
 inline std::string test_directory(const std::string& name = "files") {
   struct Root {
     std::filesystem::path path =

@@ -5,19 +5,19 @@
 
 namespace eaglet {
 
-/// Several documents end to end after the data shift of design section "The draft, exactly": a document of n
-/// tokens gives n-1 rows; row p holds token x_{p+1}, captured states g_p, teacher state y_{p+1}, mask m_{p+1},
-/// position p+1 (positions start at 1 in every document).
+/// Several documents end to end after the data shift (docs/math/draft.md): a document of n
+/// tokens gives n-1 rows; row p holds token x_{p+1}, captured states g_p, teacher state y_{p+1}, mask
+/// m_{p+1}, position p+1 (positions start at 1 in every document).
 struct PackedBatch {
-  std::int64_t rows = 0;                     // T
-  std::vector<std::int32_t> input_ids;       // [T]
-  std::vector<std::int32_t> document_ids;    // [T] ordinal of the document in this batch, -1 = padding
-  std::vector<std::int32_t> position_ids;    // [T]
-  std::vector<std::uint8_t> loss_mask;       // [T]
-  std::vector<float> aux_hidden_states;      // [T, num_aux * target_hidden]
-  std::vector<float> last_hidden_states;     // [T, target_hidden], before the target's final norm
-  std::vector<std::size_t> documents;        // store index of each document in this batch, in order
-  std::int64_t real_tokens = 0;              // rows that are not padding
+  std::int64_t rows = 0;                   // T
+  std::vector<std::int32_t> input_ids;     // [T]
+  std::vector<std::int32_t> document_ids;  // [T] ordinal of the document in this batch, -1 = padding
+  std::vector<std::int32_t> position_ids;  // [T]
+  std::vector<std::uint8_t> loss_mask;     // [T]
+  std::vector<float> aux_hidden_states;    // [T, num_aux * target_hidden]
+  std::vector<float> last_hidden_states;   // [T, target_hidden], before the target's final norm
+  std::vector<std::size_t> documents;      // store index of each document in this batch, in order
+  std::int64_t real_tokens = 0;            // rows that are not padding
 };
 
 }  // namespace eaglet

@@ -8,13 +8,14 @@
 
 namespace eaglet {
 
-void gemm(Transpose a_transposed, Transpose b_transposed, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-          const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
+void gemm(Transpose a_transposed, Transpose b_transposed, std::int64_t m, std::int64_t n, std::int64_t k,
+          float alpha, const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta,
+          float* c, std::int64_t ldc) {
   if (m == 0 || n == 0) return;
   num_threads();  // makes sure OpenMP, which oneDNN follows, has our thread count
-  const dnnl_status_t status = dnnl_sgemm(a_transposed == Transpose::kYes ? 'T' : 'N',
-                                          b_transposed == Transpose::kYes ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb,
-                                          beta, c, ldc);
+  const dnnl_status_t status =
+      dnnl_sgemm(a_transposed == Transpose::kYes ? 'T' : 'N', b_transposed == Transpose::kYes ? 'T' : 'N', m,
+                 n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   if (status != dnnl_success) std::abort();  // only wrong leading dimensions or no memory: our own bug
 }
 

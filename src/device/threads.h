@@ -1,9 +1,9 @@
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstdint>
-
-#include <omp.h>
 
 namespace eaglet {
 
@@ -11,8 +11,8 @@ namespace eaglet {
 void set_num_threads(int threads);
 int num_threads();
 
-/// Calls body(begin, end) on disjoint ranges that cover [0, n), one contiguous range a thread; ranges of fewer
-/// than `grain` items are not split off. The split depends on n, grain and the thread count only.
+/// Calls body(begin, end) on disjoint ranges that cover [0, n), one contiguous range a thread; ranges of
+/// fewer than `grain` items are not split off. The split depends on n, grain and the thread count only.
 template <class Body>
 void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
   if (n <= 0) return;
@@ -21,12 +21,12 @@ void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
     body(std::int64_t{0}, n);
     return;
   }
-#pragma omp parallel for num_threads(static_cast<int>(parts)) schedule(static, 1)
+#pragma omp parallel for num_threads(static_cast <int>(parts)) schedule(static, 1)
   for (std::int64_t part = 0; part < parts; ++part) body(n * part / parts, n * (part + 1) / parts);
 }
 
-/// Calls body(i, thread) for every i in [0, n); items are handed out one by one, so uneven ones balance. `thread` is
-/// in [0, num_threads()). Use only where items do not share results.
+/// Calls body(i, thread) for every i in [0, n); items are handed out one by one, so uneven ones balance.
+/// `thread` is in [0, num_threads()). Use only where items do not share results.
 template <class Body>
 void parallel_items(std::int64_t n, const Body& body) {
 #pragma omp parallel for num_threads(num_threads()) schedule(dynamic, 1)

@@ -23,7 +23,8 @@ void mlp_backward(const LayerRows& rows, std::int64_t layer, Core* core, LayerSt
   linear_backward_input(rows.n_q, d.F, d.H, s->up, w.up, d.H, true, b.d_part);
   linear_backward_weight(rows.n_q, d.F, d.H, s->gate, s->zn, d.H, g.gate);
   linear_backward_weight(rows.n_q, d.F, d.H, s->up, s->zn, d.H, g.up);
-  rms_norm_backward(rows.n_q, d.H, s->x_mid, w.post_norm, s->z_inv, b.d_part, true, b.d_x, g.post_norm, b.norm_partial);
+  rms_norm_backward(rows.n_q, d.H, s->x_mid, w.post_norm, s->z_inv, b.d_part, true, b.d_x, g.post_norm,
+                    b.norm_partial);
 }
 
 void heads_backward(const LayerRows& rows, std::int64_t layer, Core* core, LayerStep* s) {
@@ -34,8 +35,10 @@ void heads_backward(const LayerRows& rows, std::int64_t layer, Core* core, Layer
   rope_rotate_backward(rows.n_q, d.N, d.D / 2, rows.q_cos, rows.q_sin, b.d_q);
   rope_rotate_backward(rows.n_in, d.Kv, d.D / 2, rows.in_cos, rows.in_sin, s->d_k);
   if (!core->config.qk_norm) return;
-  rms_norm_backward(rows.n_q * d.N, d.D, s->q_raw, w.q_norm, s->q_inv, b.d_q, false, b.d_q, g.q_norm, b.norm_partial);
-  rms_norm_backward(rows.n_in * d.Kv, d.D, s->k_raw, w.k_norm, s->k_inv, s->d_k, false, s->d_k, g.k_norm, b.norm_partial);
+  rms_norm_backward(rows.n_q * d.N, d.D, s->q_raw, w.q_norm, s->q_inv, b.d_q, false, b.d_q, g.q_norm,
+                    b.norm_partial);
+  rms_norm_backward(rows.n_in * d.Kv, d.D, s->k_raw, w.k_norm, s->k_inv, s->d_k, false, s->d_k, g.k_norm,
+                    b.norm_partial);
 }
 
 void attention_part_backward(int k, const LayerRows& rows, std::int64_t layer, Core* core, LayerStep* s) {
@@ -98,11 +101,13 @@ void layer_backward(int k, std::int64_t layer, Core* core) {
   qkv_backward(rows, layer, core, s);
   const bool normed_residual = core->config.norm_before_residual && layer == 0;
   if (normed_residual) scatter_add_rows(rows.n_q, d.H, b.d_x, rows.q_in, b.d_hn);
-  rms_norm_backward(rows.n_in, d.H, s->x_in, w.state_norm, s->hn_inv, b.d_hn, false, b.d_in, g.state_norm, b.norm_partial);
+  rms_norm_backward(rows.n_in, d.H, s->x_in, w.state_norm, s->hn_inv, b.d_hn, false, b.d_in, g.state_norm,
+                    b.norm_partial);
   if (!normed_residual) scatter_add_rows(rows.n_q, d.H, b.d_x, rows.q_in, b.d_in);
 }
 
-// Gradient of x_out of the last layer at step k: from the head, and from the state that step k+1 took over (d_in of that step).
+// Gradient of x_out of the last layer at step k: from the head, and from the state that step k+1 took over
+// (d_in of that step).
 void start_step(int k, Core* core) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
@@ -111,11 +116,12 @@ void start_step(int k, Core* core) {
   const std::int64_t live = core->num_live(k);
   const bool carried = k + 1 < d.K;
   zero_rows(live, d.H, b.d_part);
-  scatter_add_rows(static_cast<std::int64_t>(plan.entry_live.size()), d.H, b.d_xs[step], plan.entry_live.data(), b.d_part);
+  scatter_add_rows(static_cast<std::int64_t>(plan.entry_live.size()), d.H, b.d_xs[step],
+                   plan.entry_live.data(), b.d_part);
   if (carried && core->config.norm_output)
     scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->plan.steps[step + 1].parent.data(), b.d_part);
-  rms_norm_backward(live, d.H, b.at[step][last].x_out, core->weights.norm, b.f_inv[step], b.d_part, false, b.d_x,
-                    core->gradients.norm, b.norm_partial);
+  rms_norm_backward(live, d.H, b.at[step][last].x_out, core->weights.norm, b.f_inv[step], b.d_part, false,
+                    b.d_x, core->gradients.norm, b.norm_partial);
   if (carried && !core->config.norm_output)
     scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->plan.steps[step + 1].parent.data(), b.d_x);
 }

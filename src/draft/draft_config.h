@@ -34,12 +34,13 @@ struct DraftConfig {
 
 /// kConfig / kInvalidArgument with the first thing that cannot be (odd head_dim, heads not divisible, ...).
 Status check_draft_config(const DraftConfig& config);
-/// The speculators 0.9.0 config.json (formats section 3.2), plus our own "eaglet" object.
+/// The speculators 0.9.0 config.json (docs/formats/draft-checkpoint.md), plus our own "eaglet" object.
 Json draft_config_to_json(const DraftConfig& config);
-/// From a speculators config.json or a flat SpecForge / EAGLE config (formats section 3.3). Unknown settings
-/// that would change the arithmetic are refused with their name (kConfig). Layer numbers: the top-level list
-/// is vLLM's (inputs of layers), the one in eagle_config counts outputs and becomes one more. A config that
-/// names no layers comes back with aux_layers empty and otherwise unchecked: the caller must name them.
+/// From a speculators config.json or a flat SpecForge / EAGLE config (docs/formats/draft-checkpoint.md).
+/// Unknown settings that would change the arithmetic are refused with their name (kConfig). Layer numbers:
+/// the top-level list is vLLM's (inputs of layers), the one in eagle_config counts outputs and becomes one
+/// more. A config that names no layers comes back with aux_layers empty and otherwise unchecked: the caller
+/// must name them.
 Result<DraftConfig> draft_config_from_json(const Json& json);
 
 }  // namespace eaglet

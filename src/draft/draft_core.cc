@@ -19,7 +19,8 @@ AllWeights point_into(const DraftConfig& config, const std::vector<ParameterInfo
   w.norm = at("norm.weight");
   w.lm_head = at("lm_head.weight");
   if (config.fc_norm)
-    for (std::int64_t i = 0; i < config.num_aux(); ++i) w.fc_norm.push_back(at("fc_norm." + std::to_string(i) + ".weight"));
+    for (std::int64_t i = 0; i < config.num_aux(); ++i)
+      w.fc_norm.push_back(at("fc_norm." + std::to_string(i) + ".weight"));
   for (std::int64_t i = 0; i < config.num_layers; ++i) {
     const std::string layer = "layers." + std::to_string(i) + ".";
     LayerWeights l;
@@ -88,7 +89,8 @@ AttentionInputs attention_inputs(const Core& core, int k, std::int64_t layer, co
     const LayerStep& own = core.buffers.at[static_cast<std::size_t>(j)][l];
     pointers->own_keys.push_back(own.k);
     pointers->own_values.push_back(own.v);
-    pointers->own_index.push_back(core.plan.own_index[static_cast<std::size_t>(k)][static_cast<std::size_t>(j)].data());
+    pointers->own_index.push_back(
+        core.plan.own_index[static_cast<std::size_t>(k)][static_cast<std::size_t>(j)].data());
     pointers->d_own_keys.push_back(own.d_k);
     pointers->d_own_values.push_back(own.d_v);
   }
@@ -127,8 +129,8 @@ class Booker {
   std::vector<std::pair<float**, FloatArena::Handle>> pending_;
 };
 
-void book_layer_step(Booker& book, const Dims& d, std::int64_t rows, bool qk_norm, bool gradients, bool own_input,
-                     LayerStep* s) {
+void book_layer_step(Booker& book, const Dims& d, std::int64_t rows, bool qk_norm, bool gradients,
+                     bool own_input, LayerStep* s) {
   if (own_input) book(&s->x_in, "x_in", rows * d.H);
   book(&s->hn, "hn", rows * d.H);
   book(&s->hn_inv, "hn_inv", rows);
@@ -181,7 +183,8 @@ void book_inputs(Booker& book, const Core& core, std::int64_t rows, bool gradien
   book(&b->teacher_inv, "teacher_inv", rows);
 }
 
-void book_scratch(Booker& book, const Core& core, std::int64_t rows, bool gradients, int threads, Buffers* b) {
+void book_scratch(Booker& book, const Core& core, std::int64_t rows, bool gradients, int threads,
+                  Buffers* b) {
   const Dims& d = core.dims;
   book(&b->hn_of_queries, "hn_of_queries", rows * d.H);
   book(&b->act, "act", rows * d.F);
@@ -208,7 +211,8 @@ bool take_buffers(std::int64_t max_rows, bool with_gradients, int threads, Core*
   Buffers& b = core->buffers;
   Booker book(&b.arena);
   book_inputs(book, *core, max_rows, with_gradients, &b);
-  for (auto* list : {&b.cos, &b.sin, &b.f_normed, &b.f_inv, &b.xs, &b.d_xs, &b.loss}) list->assign(steps, nullptr);
+  for (auto* list : {&b.cos, &b.sin, &b.f_normed, &b.f_inv, &b.xs, &b.d_xs, &b.loss})
+    list->assign(steps, nullptr);
   b.at.assign(steps, std::vector<LayerStep>(layers, LayerStep{}));
   for (std::size_t k = 0; k < steps; ++k) {
     book(&b.cos[k], "cos", max_rows * d.D / 2);

@@ -41,7 +41,8 @@ void project_embeddings(const DraftInputs& inputs, Core* core) {
   for (std::int64_t i = 0; i < keys; ++i)
     tokens[static_cast<std::size_t>(i)] = inputs.input_ids[core->plan.key_rows[static_cast<std::size_t>(i)]];
   gather_rows(keys, d.H, core->embed_tokens, tokens.data(), b.embed);
-  rms_norm(keys, d.H, b.embed, d.H, core->weights.embed_norm, core->config.rms_norm_eps, b.embed_normed, d.H, b.embed_inv);
+  rms_norm(keys, d.H, b.embed, d.H, core->weights.embed_norm, core->config.rms_norm_eps, b.embed_normed, d.H,
+           b.embed_inv);
   linear(keys, d.q_width(), d.H, b.embed_normed, w.q, 2 * d.H, false, b.embed_q);
   linear(keys, d.kv_width(), d.H, b.embed_normed, w.k, 2 * d.H, false, b.embed_k);
   linear(keys, d.kv_width(), d.H, b.embed_normed, w.v, 2 * d.H, false, b.embed_v);
@@ -54,8 +55,8 @@ void angles(Core* core) {
               core->rope.attention_scaling, b.key_cos, b.key_sin);
   for (int k = 0; k < d.K; ++k) {
     const auto step = static_cast<std::size_t>(k);
-    rope_angles(core->num_live(k), core->plan.steps[step].positions.data(), d.D / 2, core->rope.inv_freq.data(),
-                core->rope.attention_scaling, b.cos[step], b.sin[step]);
+    rope_angles(core->num_live(k), core->plan.steps[step].positions.data(), d.D / 2,
+                core->rope.inv_freq.data(), core->rope.attention_scaling, b.cos[step], b.sin[step]);
   }
 }
 
@@ -101,7 +102,8 @@ void layer_forward(int k, std::int64_t layer, Core* core) {
   project_qkv(rows, layer, core, s);
   AttentionPointers pointers;
   const AttentionInputs in = attention_inputs(*core, k, layer, rows, &pointers);
-  attention(core->attention_shape(layer), in, s->attn, s->lse, b.attention_scratch, b.attention_scratch_floats);
+  attention(core->attention_shape(layer), in, s->attn, s->lse, b.attention_scratch,
+            b.attention_scratch_floats);
 
   const bool normed_residual = core->config.norm_before_residual && layer == 0;
   gather_rows(rows.n_q, d.H, normed_residual ? s->hn : s->x_in, rows.q_in, s->x_mid);
@@ -144,8 +146,8 @@ void head_and_loss(const DraftInputs& inputs, bool with_gradients, Core* core) {
   Buffers& b = core->buffers;
   const auto teachers = static_cast<std::int64_t>(core->plan.teachers.size());
   gather_rows(teachers, d.Ht, inputs.last_hidden_states, core->plan.teachers.data(), b.teacher_raw);
-  rms_norm(teachers, d.Ht, b.teacher_raw, d.Ht, core->verifier.final_norm, core->verifier.rms_norm_eps, b.teacher, d.Ht,
-           b.teacher_inv);
+  rms_norm(teachers, d.Ht, b.teacher_raw, d.Ht, core->verifier.final_norm, core->verifier.rms_norm_eps,
+           b.teacher, d.Ht, b.teacher_inv);
   HeadLossInputs in;
   HeadLossOutputs out;
   in.num_teachers = teachers;
@@ -157,10 +159,12 @@ void head_and_loss(const DraftInputs& inputs, bool with_gradients, Core* core) {
   double decay = 1.0;
   for (std::size_t k = 0; k < b.xs.size(); ++k) {
     const RowPlan::Step& step = core->plan.steps[k];
-    // 1e-5 in the denominator as speculators has it: a step without a counted row then weighs nothing instead of NaN.
+    // 1e-5 in the denominator as speculators has it: a step without a counted row then weighs nothing instead
+    // of NaN.
     const auto weight = static_cast<float>(decay / (static_cast<double>(step.counted) + 1e-5));
     b.entry_weight[k].clear();
-    for (const std::uint8_t counted : step.entry_counted) b.entry_weight[k].push_back(counted != 0 ? weight : 0.0f);
+    for (const std::uint8_t counted : step.entry_counted)
+      b.entry_weight[k].push_back(counted != 0 ? weight : 0.0f);
     decay *= core->options.step_decay;
     in.xs.push_back(b.xs[k]);
     in.teacher.push_back(&step.entry_teacher);

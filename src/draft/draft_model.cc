@@ -35,8 +35,8 @@ Status check_request(const DraftWeights& weights, const VerifierTensors& verifie
   if (max_rows < 1) return Status(StatusCode::kInvalidArgument, "a batch needs at least one row");
   if (weights.vocab.size() != weights.config.draft_vocab)
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("the draft vocabulary has {} ids, its configuration says {}", weights.vocab.size(),
-                              weights.config.draft_vocab));
+                  fmt::format("the draft vocabulary has {} ids, its configuration says {}",
+                              weights.vocab.size(), weights.config.draft_vocab));
   if (weights.embed_tokens.empty() && weights.config.hidden != weights.config.target_hidden)
     return Status(StatusCode::kConfig,
                   fmt::format("the draft is {} wide and the target {}, so the target's embeddings do not fit",
@@ -48,7 +48,8 @@ Status check_request(const DraftWeights& weights, const VerifierTensors& verifie
   return {};
 }
 
-void gather_verifier_head(const DraftVocab& vocab, const VerifierTensors& verifier, std::int64_t width, Core* core) {
+void gather_verifier_head(const DraftVocab& vocab, const VerifierTensors& verifier, std::int64_t width,
+                          Core* core) {
   if (vocab.is_full()) return;  // rows in target order: the whole head is used in place
   core->verifier_head.resize(static_cast<std::size_t>(vocab.size() * width));
   for (std::int64_t i = 0; i < vocab.size(); ++i) {
@@ -65,7 +66,7 @@ class Model : public DraftModel {
     core_.config = c;
     core_.options = options;
     core_.verifier = verifier;
-    core_.dims = {c.hidden,       c.target_hidden, c.num_aux(), c.num_heads,   c.num_kv_heads,   c.head_dim,
+    core_.dims = {c.hidden,       c.target_hidden, c.num_aux(),   c.num_heads,  c.num_kv_heads,   c.head_dim,
                   c.intermediate, c.vocab,         c.draft_vocab, c.num_layers, options.ttt_steps};
     core_.rope = rope_table(c.rope, c.head_dim, c.max_position_embeddings);
     core_.embed_tokens = weights_.embed_tokens.empty() ? verifier.embed_tokens : weights_.embed_tokens.data();
@@ -98,8 +99,8 @@ class Model : public DraftModel {
 
   Result<StepSums> step(const DraftInputs& inputs, bool with_gradients, Predictions* predictions) override {
     EAGLET_RETURN_IF_ERROR(check_inputs(inputs, with_gradients));
-    plan_rows(inputs.rows, core_.options.ttt_steps, inputs.document_ids, inputs.position_ids, inputs.loss_mask,
-              &core_.plan);
+    plan_rows(inputs.rows, core_.options.ttt_steps, inputs.document_ids, inputs.position_ids,
+              inputs.loss_mask, &core_.plan);
     if (with_gradients) std::fill(gradients_.begin(), gradients_.end(), 0.0f);
     draft_core::forward(inputs, &core_);
     draft_core::head_and_loss(inputs, with_gradients, &core_);
@@ -122,8 +123,8 @@ class Model : public DraftModel {
     for (std::int64_t p = 0; p < inputs.rows; ++p)
       if (inputs.document_ids[p] >= 0 && (inputs.input_ids[p] < 0 || inputs.input_ids[p] >= core_.dims.V))
         return Status(StatusCode::kDataLoss,
-                      fmt::format("token id {} at row {} is outside the vocabulary of {}", inputs.input_ids[p], p,
-                                  core_.dims.V),
+                      fmt::format("token id {} at row {} is outside the vocabulary of {}",
+                                  inputs.input_ids[p], p, core_.dims.V),
                       "", "check that the data was made with this target's tokenizer");
     return {};
   }
@@ -142,7 +143,8 @@ class Model : public DraftModel {
       for (std::size_t e = 0; e < step.entry_live.size(); ++e) {
         const auto row = static_cast<std::size_t>(step.live[static_cast<std::size_t>(step.entry_live[e])]);
         const bool right = right_[row] != 0 &&
-                           core_.buffers.best[k][e] == core_.buffers.teacher_best[static_cast<std::size_t>(step.entry_teacher[e])];
+                           core_.buffers.best[k][e] ==
+                               core_.buffers.teacher_best[static_cast<std::size_t>(step.entry_teacher[e])];
         now_[row] = right ? 1 : 0;
         if (step.entry_counted[e] == 0) continue;
         depth.loss += core_.buffers.loss[k][e];
@@ -178,8 +180,9 @@ class Model : public DraftModel {
         to->draft_best[k * rows + row] = ids[static_cast<std::size_t>(core_.buffers.best[k][e])];
       }
     }
-    best_over_vocab(static_cast<std::int64_t>(teachers.size()), core_.dims.Ht, core_.dims.V, core_.buffers.teacher,
-                    core_.verifier.lm_head, core_.buffers.teacher_best_full.data(), core_.buffers.argmax_scratch);
+    best_over_vocab(static_cast<std::int64_t>(teachers.size()), core_.dims.Ht, core_.dims.V,
+                    core_.buffers.teacher, core_.verifier.lm_head, core_.buffers.teacher_best_full.data(),
+                    core_.buffers.argmax_scratch);
     for (std::size_t t = 0; t < teachers.size(); ++t) {
       const auto row = static_cast<std::size_t>(teachers[t]);
       to->teacher_best[row] = ids[static_cast<std::size_t>(core_.buffers.teacher_best[t])];
@@ -195,8 +198,9 @@ class Model : public DraftModel {
       const RowPlan::Step& step = core_.plan.steps[k];
       for (std::size_t e = 0; e < step.entry_live.size(); ++e) {
         const auto row = static_cast<std::size_t>(step.live[static_cast<std::size_t>(step.entry_live[e])]);
-        linear(1, core_.dims.Vd, core_.dims.H, core_.buffers.xs[k] + e * static_cast<std::size_t>(core_.dims.H),
-               core_.weights.lm_head, core_.dims.H, false, to->logits.data() + (k * rows + row) * width);
+        linear(1, core_.dims.Vd, core_.dims.H,
+               core_.buffers.xs[k] + e * static_cast<std::size_t>(core_.dims.H), core_.weights.lm_head,
+               core_.dims.H, false, to->logits.data() + (k * rows + row) * width);
       }
     }
   }

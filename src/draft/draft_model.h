@@ -16,13 +16,13 @@ Result<std::vector<LossTerm>> parse_loss(const std::string& text);
 
 /// Rows after the data shift; views, the caller keeps them alive. document_ids -1 = padding.
 struct DraftInputs {
-  std::int64_t rows = 0;                          // T
-  const std::int32_t* input_ids = nullptr;        // [T]
-  const std::int32_t* document_ids = nullptr;     // [T]
-  const std::int32_t* position_ids = nullptr;     // [T]
-  const std::uint8_t* loss_mask = nullptr;        // [T]
-  const float* aux_hidden_states = nullptr;       // [T, A*Ht]
-  const float* last_hidden_states = nullptr;      // [T, Ht], before the verifier's final norm
+  std::int64_t rows = 0;                       // T
+  const std::int32_t* input_ids = nullptr;     // [T]
+  const std::int32_t* document_ids = nullptr;  // [T]
+  const std::int32_t* position_ids = nullptr;  // [T]
+  const std::uint8_t* loss_mask = nullptr;     // [T]
+  const float* aux_hidden_states = nullptr;    // [T, A*Ht]
+  const float* last_hidden_states = nullptr;   // [T, Ht], before the verifier's final norm
 };
 
 /// The verifier's tensors a draft learns from. Views; the caller keeps them alive and unchanged.
@@ -34,16 +34,16 @@ struct VerifierTensors {
 };
 
 struct TttOptions {
-  int ttt_steps = 3;                    // K
+  int ttt_steps = 3;  // K
   std::vector<LossTerm> losses = {LossTerm{}};
-  double step_decay = 1.0;              // weight of step k is decay^k
+  double step_decay = 1.0;  // weight of step k is decay^k
 };
 
 /// Sums over one batch, by depth. Add them up over batches, then divide.
 struct DepthSums {
-  double loss = 0;          // sum over counted rows of the (unweighted by decay) loss
-  double counted = 0;       // counted rows at this step
-  double full_right = 0;    // counted rows with m_p = 1, right at steps 0..k
+  double loss = 0;        // sum over counted rows of the (unweighted by decay) loss
+  double counted = 0;     // counted rows at this step
+  double full_right = 0;  // counted rows with m_p = 1, right at steps 0..k
   double cond_right = 0, cond_total = 0;
 };
 
@@ -52,32 +52,37 @@ struct Predictions {
   std::vector<std::int32_t> draft_best;         // target id the draft ranks first, at row p, step k
   std::vector<std::int32_t> teacher_best;       // [T] target id, best inside the draft vocabulary
   std::vector<std::int32_t> teacher_best_full;  // [T] target id, best over the whole vocabulary
-  bool with_logits = false;                     // asks for `logits` too: large, for comparing with other programs
-  std::vector<float> logits;                    // [K * T * Vd] of the draft, by draft id; NaN where not computed
+  bool with_logits = false;   // asks for `logits` too: large, for comparing with other programs
+  std::vector<float> logits;  // [K * T * Vd] of the draft, by draft id; NaN where not computed
 };
 
 struct StepSums {
-  std::vector<DepthSums> depth;         // [K]
+  std::vector<DepthSums> depth;  // [K]
   /// sum_k decay^k * loss_k / (counted_k + 1e-5): speculators' loss of one packed sequence.
   double loss(double step_decay) const;
 };
 
-/// Forward and backward of the draft over K drafting steps, with row skipping (docs/math/draft.md). All memory is taken in
-/// create(); step() allocates nothing. Same inputs, same thread count: same bits. Not thread-safe.
+/// Forward and backward of the draft over K drafting steps, with row skipping (docs/math/draft.md). All
+/// memory is taken in create(); step() allocates nothing. Same inputs, same thread count: same bits. Not
+/// thread-safe.
 class DraftModel {
  public:
   static Result<std::unique_ptr<DraftModel>> create(DraftWeights weights, const VerifierTensors& verifier,
-                                                    const TttOptions& options, std::int64_t max_rows, bool with_gradients);
+                                                    const TttOptions& options, std::int64_t max_rows,
+                                                    bool with_gradients);
   virtual ~DraftModel() = default;
   virtual DraftWeights& weights() = 0;
-  /// Gradients in the layout of weights().values (trainable part first, see parameter_table); overwritten by step().
+  /// Gradients in the layout of weights().values (trainable part first, see parameter_table); overwritten by
+  /// step().
   virtual std::vector<float>& gradients() = 0;
   virtual std::int64_t trainable_elements() const = 0;
   /// Bytes this object holds, for the log's first lines.
   virtual std::uint64_t memory_bytes() const = 0;
   /// Forward (and backward when `with_gradients`): gradients of sum_k decay^k * loss_k / (counted_k + 1e-5).
-  /// kNumeric when the loss is not finite (gradients are then useless). kInvalidArgument when rows > max_rows.
-  virtual Result<StepSums> step(const DraftInputs& inputs, bool with_gradients, Predictions* predictions = nullptr) = 0;
+  /// kNumeric when the loss is not finite (gradients are then useless). kInvalidArgument when rows >
+  /// max_rows.
+  virtual Result<StepSums> step(const DraftInputs& inputs, bool with_gradients,
+                                Predictions* predictions = nullptr) = 0;
 };
 
 }  // namespace eaglet

@@ -17,7 +17,8 @@ namespace eaglet::golden {
 inline std::vector<std::string> files() {
   const char* other = std::getenv("EAGLET_GOLDEN_DIR");
   std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(other != nullptr ? other : EAGLET_TESTDATA "/golden"))
+  for (const auto& entry :
+       std::filesystem::directory_iterator(other != nullptr ? other : EAGLET_TESTDATA "/golden"))
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -35,8 +36,13 @@ struct Golden {
   std::vector<float> f32(const std::string& name) const { return *file->read_f32(name); }
   double scalar(const std::string& name) const { return static_cast<double>(file->read_f32(name)->at(0)); }
   DraftInputs inputs() const {
-    return {static_cast<std::int64_t>(input_ids.size()), input_ids.data(), document_ids.data(), position_ids.data(),
-            loss_mask.data(), aux.data(), last.data()};
+    return {static_cast<std::int64_t>(input_ids.size()),
+            input_ids.data(),
+            document_ids.data(),
+            position_ids.data(),
+            loss_mask.data(),
+            aux.data(),
+            last.data()};
   }
   VerifierTensors verifier() const {
     return {embed.data(), verifier_norm.data(), verifier_head.data(), config["rms_norm_eps"].get<double>()};
@@ -92,7 +98,8 @@ inline Golden load(const std::string& path) {
   }
   g.embed = g.f32("w.embed_tokens.weight");
   g.verifier_norm = g.f32("w.verifier_norm.weight");
-  g.verifier_head = g.f32(g.file->find("w.verifier_lm_head_full") ? "w.verifier_lm_head_full" : "w.verifier_lm_head.weight");
+  g.verifier_head = g.f32(g.file->find("w.verifier_lm_head_full") ? "w.verifier_lm_head_full"
+                                                                  : "w.verifier_lm_head.weight");
   g.aux = g.f32("in.hidden_states");
   g.last = g.f32("in.verifier_last_hidden_states");
   g.input_ids = whole_numbers<std::int32_t>(*g.file, "in.input_ids");

@@ -19,7 +19,8 @@ double norm(const float* a, std::size_t n) {
 }
 
 std::unique_ptr<DraftModel> model_of(const golden::Golden& g) {
-  auto model = DraftModel::create(g.weights, g.verifier(), g.options, static_cast<std::int64_t>(g.input_ids.size()), true);
+  auto model = DraftModel::create(g.weights, g.verifier(), g.options,
+                                  static_cast<std::int64_t>(g.input_ids.size()), true);
   EXPECT_TRUE(model.ok()) << model.status().message();
   return std::move(*model);
 }
@@ -42,7 +43,8 @@ TEST(golden, LossesAndMetrics) {
       const DepthSums& d = sums->depth[static_cast<std::size_t>(k)];
       // out.metric.loss_k is the step's decayed mean with total 1.
       const double mean = std::pow(g.options.step_decay, k) * d.loss / (d.counted + 1e-5);
-      const double want = g.scalar("out.metric.loss" + depth + "sum") / g.scalar("out.metric.loss" + depth + "total");
+      const double want =
+          g.scalar("out.metric.loss" + depth + "sum") / g.scalar("out.metric.loss" + depth + "total");
       EXPECT_NEAR(mean, want, 2e-5 * std::max(1.0, std::abs(want)));
       EXPECT_EQ(d.full_right, g.scalar("out.metric.full_acc" + depth + "sum"));
       EXPECT_NEAR(d.counted, g.scalar("out.metric.full_acc" + depth + "total"), 1e-3);
@@ -65,14 +67,16 @@ TEST(golden, EveryGradient) {
       const std::vector<float> want = g.f32("grad." + info.name);
       ASSERT_EQ(static_cast<std::int64_t>(want.size()), info.elements);
       const float* got = model->gradients().data() + info.offset;
-      EXPECT_LE(norm_of_difference(got, want.data(), want.size()), 1e-4 * norm(want.data(), want.size()) + 1e-12);
+      EXPECT_LE(norm_of_difference(got, want.data(), want.size()),
+                1e-4 * norm(want.data(), want.size()) + 1e-12);
       ++compared;
     }
     int stored = 0;
     for (const SafetensorsEntry& entry : g.file->entries()) stored += entry.name.starts_with("grad.") ? 1 : 0;
     EXPECT_EQ(compared, stored);  // no gradient of the file went unchecked
     const double gradient_norm = g.scalar("out.grad_norm");
-    EXPECT_NEAR(l2_norm(model->trainable_elements(), model->gradients().data()), gradient_norm, 1e-4 * gradient_norm);
+    EXPECT_NEAR(l2_norm(model->trainable_elements(), model->gradients().data()), gradient_norm,
+                1e-4 * gradient_norm);
   }
 }
 
@@ -88,7 +92,8 @@ TEST(golden, PredictionsOfComputedRows) {
       for (std::size_t p = 0; p < g.input_ids.size(); ++p) {
         const std::int32_t got = predictions.draft_best[k * g.input_ids.size() + p];
         if (got < 0) continue;
-        EXPECT_EQ(got, g.weights.vocab.target_ids[static_cast<std::size_t>(want[p])]) << "step " << k << " row " << p;
+        EXPECT_EQ(got, g.weights.vocab.target_ids[static_cast<std::size_t>(want[p])])
+            << "step " << k << " row " << p;
         ++seen;
       }
     }
@@ -119,14 +124,15 @@ TEST(golden, AdamwSteps) {
       const double gradient_norm = l2_norm(n, model->gradients().data());
       EXPECT_NEAR(gradient_norm, norms[i], 1e-3 * norms[i]) << "step " << s;
       const double scale = std::min(1.0, o["clip"].get<double>() / (gradient_norm + 1e-6));
-      adamw(n, model->weights().values.data(), model->gradients().data(), first.data(), second.data(), scale, rates[i],
-            s + 1, {o["betas"][0], o["betas"][1], o["eps"], o["weight_decay"]});
+      adamw(n, model->weights().values.data(), model->gradients().data(), first.data(), second.data(), scale,
+            rates[i], s + 1, {o["betas"][0], o["betas"][1], o["eps"], o["weight_decay"]});
     }
     for (const ParameterInfo& info : model->weights().table) {
       if (!info.trainable) continue;
       const std::vector<float> want = g.f32("w1." + info.name);
       const float* got = model->weights().values.data() + info.offset;
-      EXPECT_LE(norm_of_difference(got, want.data(), want.size()), 1e-4 * norm(want.data(), want.size())) << info.name;
+      EXPECT_LE(norm_of_difference(got, want.data(), want.size()), 1e-4 * norm(want.data(), want.size()))
+          << info.name;
     }
   }
   if (std::getenv("EAGLET_GOLDEN_DIR") == nullptr) {
@@ -148,7 +154,8 @@ TEST(golden, TwoRunsAreBitEqualAndThreadsAgree) {
     const std::vector<float> once = gradients(2), again = gradients(2), alone = gradients(1);
     set_num_threads(0);
     EXPECT_EQ(once, again);
-    EXPECT_LE(norm_of_difference(once.data(), alone.data(), once.size()), 1e-6 * norm(alone.data(), alone.size()));
+    EXPECT_LE(norm_of_difference(once.data(), alone.data(), once.size()),
+              1e-6 * norm(alone.data(), alone.size()));
   }
 }
 

@@ -11,7 +11,8 @@ struct Document {
 
 class Planner {
  public:
-  Planner(std::int64_t rows, int steps, const std::int32_t* positions, const std::uint8_t* mask, RowPlan* plan)
+  Planner(std::int64_t rows, int steps, const std::int32_t* positions, const std::uint8_t* mask,
+          RowPlan* plan)
       : rows_(rows), steps_(steps), positions_(positions), mask_(mask), plan_(*plan) {}
 
   void run(const std::int32_t* document_ids) {
@@ -49,7 +50,8 @@ class Planner {
   bool counts(const Document& document, std::int64_t p, int k) const {
     return p + k < document.end && mask_[p + k] != 0;
   }
-  // cond_acc at a later step asks whether this supervised row was right here, even where row p+k itself is not supervised.
+  // cond_acc at a later step asks whether this supervised row was right here, even where row p+k itself is
+  // not supervised.
   bool metric_only(const Document& document, std::int64_t p, int k) const {
     return k + 1 < steps_ && mask_[p] != 0 && p + k + 1 < document.end && !counts(document, p, k);
   }
@@ -85,13 +87,14 @@ class Planner {
   void add_teachers(const Document& document, std::int64_t needed_end) {
     for (std::int64_t t = document.begin; t < needed_end; ++t) {
       bool needed = false;
-      for (int k = 0; k < steps_ && t - k >= document.begin; ++k) needed = needed || has_entry(document, t - k, k);
+      for (int k = 0; k < steps_ && t - k >= document.begin; ++k)
+        needed = needed || has_entry(document, t - k, k);
       if (needed) plan_.teachers.push_back(static_cast<std::int32_t>(t));
     }
   }
 
-  void add_step(const Document& document, std::int64_t needed_end, int k, std::int32_t first_key, std::int32_t key_end,
-                std::size_t first_teacher) {
+  void add_step(const Document& document, std::int64_t needed_end, int k, std::int32_t first_key,
+                std::int32_t key_end, std::size_t first_teacher) {
     RowPlan::Step& step = plan_.steps[static_cast<std::size_t>(k)];
     const auto span_begin = static_cast<std::int32_t>(step.live.size());
     std::size_t teacher = first_teacher;
@@ -158,8 +161,8 @@ std::int64_t RowPlan::live_row_steps() const {
   return sum;
 }
 
-void plan_rows(std::int64_t rows, int ttt_steps, const std::int32_t* document_ids, const std::int32_t* position_ids,
-               const std::uint8_t* loss_mask, RowPlan* plan) {
+void plan_rows(std::int64_t rows, int ttt_steps, const std::int32_t* document_ids,
+               const std::int32_t* position_ids, const std::uint8_t* loss_mask, RowPlan* plan) {
   Planner(rows, ttt_steps, position_ids, loss_mask, plan).run(document_ids);
 }
 

@@ -15,12 +15,17 @@ void add_chains(const PackedBatch& batch, const std::vector<std::vector<std::uin
   }
 }
 
-void count_outside(const PackedBatch& batch, const Predictions& predictions, double supervised, EvaluateReport* report) {
-  for (std::size_t p = 0; p < static_cast<std::size_t>(batch.rows); ++p) {  // counts until finish_acceptance() divides them
+void count_outside(const PackedBatch& batch, const Predictions& predictions, double supervised,
+                   EvaluateReport* report) {
+  for (std::size_t p = 0; p < static_cast<std::size_t>(batch.rows);
+       ++p) {  // counts until finish_acceptance() divides them
     if (batch.loss_mask[p] == 0) continue;
-    report->teacher_best_outside_share += predictions.teacher_best[p] != predictions.teacher_best_full[p] ? 1 : 0;
-    const bool last = p + 1 == static_cast<std::size_t>(batch.rows) || batch.document_ids[p + 1] != batch.document_ids[p];
-    report->answer_is_target_best_share += last || predictions.teacher_best_full[p] == batch.input_ids[p + 1] ? 1 : 0;
+    report->teacher_best_outside_share +=
+        predictions.teacher_best[p] != predictions.teacher_best_full[p] ? 1 : 0;
+    const bool last =
+        p + 1 == static_cast<std::size_t>(batch.rows) || batch.document_ids[p + 1] != batch.document_ids[p];
+    report->answer_is_target_best_share +=
+        last || predictions.teacher_best_full[p] == batch.input_ids[p + 1] ? 1 : 0;
   }
   report->supervised_tokens += static_cast<std::int64_t>(supervised);
 }
@@ -46,8 +51,10 @@ Status add_acceptance(DraftModel& model, int steps, const PackedBatch& batch, Ev
     report->depth[k].counted += sums.depth[k].counted;
     report->depth[k].total += supervised;
   }
-  add_chains(batch, right_marks(batch, predictions, steps, Judge::kTargetBest), &DepthAcceptance::right, report);
-  add_chains(batch, right_marks(batch, predictions, steps, Judge::kDraftVocabBest), &DepthAcceptance::right_in_vocab, report);
+  add_chains(batch, right_marks(batch, predictions, steps, Judge::kTargetBest), &DepthAcceptance::right,
+             report);
+  add_chains(batch, right_marks(batch, predictions, steps, Judge::kDraftVocabBest),
+             &DepthAcceptance::right_in_vocab, report);
   count_outside(batch, predictions, supervised, report);
   const auto as_written = right_marks(batch, predictions, steps, Judge::kAnswer);
   for (WalkedAcceptance& walked : report->walked) walk(batch, as_written, &walked);

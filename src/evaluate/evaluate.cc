@@ -17,13 +17,15 @@
 namespace eaglet {
 namespace {
 
-Result<std::vector<std::size_t>> documents_named(const StoreReader& store, const std::vector<std::string>& ids) {
+Result<std::vector<std::size_t>> documents_named(const StoreReader& store,
+                                                 const std::vector<std::string>& ids) {
   std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < store.documents().size(); ++i) places.emplace(store.documents()[i].id, i);
   std::vector<std::size_t> chosen;
   for (const std::string& id : ids) {
     const auto place = places.find(id);
-    if (place == places.end()) return Status(StatusCode::kNotFound, fmt::format("the store has no document \"{}\"", id));
+    if (place == places.end())
+      return Status(StatusCode::kNotFound, fmt::format("the store has no document \"{}\"", id));
     chosen.push_back(place->second);
   }
   return chosen;
@@ -39,19 +41,22 @@ Result<std::vector<std::size_t>> chosen_documents(const StoreReader& store, cons
 
 Status check_store(const StoreHeader& header, const TargetFacts& target, const DraftConfig& draft) {
   if (header.target_identity != target.identity)
-    return Status(StatusCode::kConfig,
-                  fmt::format("the states were made by another target ({}, identity {}) than the one given ({}, identity {})",
-                              header.target_name, header.target_identity, target.name, target.identity),
-                  target.path, "give the model that the states were extracted from, or extract again");
+    return Status(
+        StatusCode::kConfig,
+        fmt::format(
+            "the states were made by another target ({}, identity {}) than the one given ({}, identity {})",
+            header.target_name, header.target_identity, target.name, target.identity),
+        target.path, "give the model that the states were extracted from, or extract again");
   if (header.aux_layers != draft.aux_layers)
     return Status(StatusCode::kConfig,
-                  fmt::format("the store holds layers [{}], the draft reads [{}]", fmt::join(header.aux_layers, ", "),
-                              fmt::join(draft.aux_layers, ", ")),
+                  fmt::format("the store holds layers [{}], the draft reads [{}]",
+                              fmt::join(header.aux_layers, ", "), fmt::join(draft.aux_layers, ", ")),
                   "", "extract again with --target-layer-ids of the draft");
   if (header.hidden != draft.target_hidden || target.vocab != draft.vocab)
-    return Status(StatusCode::kConfig,
-                  fmt::format("the draft is made for a target of width {} and {} tokens, this one has {} and {}",
-                              draft.target_hidden, draft.vocab, header.hidden, target.vocab));
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("the draft is made for a target of width {} and {} tokens, this one has {} and {}",
+                    draft.target_hidden, draft.vocab, header.hidden, target.vocab));
   return {};
 }
 
@@ -75,7 +80,8 @@ Result<Loaded> load(const EvaluateOptions& options) {
 }  // namespace
 
 Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progress) {
-  if (options.ttt_steps < 1) return Status(StatusCode::kUsage, "at least one depth has to be evaluated", "--ttt-steps");
+  if (options.ttt_steps < 1)
+    return Status(StatusCode::kUsage, "at least one depth has to be evaluated", "--ttt-steps");
   if (options.threads > 0) set_num_threads(options.threads);
   EAGLET_ASSIGN_OR_RETURN(Loaded l, load(options));
   PackingOptions packing;
@@ -85,8 +91,8 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
   EAGLET_ASSIGN_OR_RETURN(PackPlan plan, PackPlan::make(*l.store, documents, packing));
   TttOptions ttt;
   ttt.ttt_steps = static_cast<int>(options.ttt_steps);
-  const VerifierTensors verifier{l.weights.embed_tokens.data(), l.weights.final_norm.data(), l.weights.head().data(),
-                                 l.target.rms_norm_eps};
+  const VerifierTensors verifier{l.weights.embed_tokens.data(), l.weights.final_norm.data(),
+                                 l.weights.head().data(), l.target.rms_norm_eps};
   EAGLET_ASSIGN_OR_RETURN(auto model,
                           DraftModel::create(std::move(l.draft), verifier, ttt, options.max_seq_len, false));
   EvaluateReport report;
@@ -94,7 +100,8 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
   progress.begin("evaluate", static_cast<std::uint64_t>(plan.report().documents), "documents");
   PackedBatch batch;
   for (const std::vector<std::size_t>& bin : bins) {
-    if (interrupted()) return Status(StatusCode::kInterrupted, "the evaluation was stopped", options.draft_path);
+    if (interrupted())
+      return Status(StatusCode::kInterrupted, "the evaluation was stopped", options.draft_path);
     EAGLET_RETURN_IF_ERROR(fill_batch(*l.store, bin, options.max_seq_len, &batch));
     EAGLET_RETURN_IF_ERROR(add_acceptance(*model, ttt.ttt_steps, batch, &report));
     for (const std::size_t document : bin) report.document_ids.push_back(l.store->documents()[document].id);
@@ -103,7 +110,8 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
   }
   std::sort(report.document_ids.begin(), report.document_ids.end());  // not in the order they were packed
   finish_acceptance(&report);
-  progress.end(fmt::format("{} held-out documents, acceptance length {:.3f}", report.documents, report.acceptance_length));
+  progress.end(fmt::format("{} held-out documents, acceptance length {:.3f}", report.documents,
+                           report.acceptance_length));
   return report;
 }
 

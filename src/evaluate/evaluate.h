@@ -10,34 +10,35 @@
 namespace eaglet {
 
 struct EvaluateOptions {
-  std::string draft_path, model_path, store_path;   // checkpoint directory, target GGUF, states/
-  std::int64_t hold_out_every = 10;                 // 0: every document of the store
-  std::int64_t ttt_steps = 3;                       // depths evaluated
+  std::string draft_path, model_path, store_path;  // checkpoint directory, target GGUF, states/
+  std::int64_t hold_out_every = 10;                // 0: every document of the store
+  std::int64_t ttt_steps = 3;                      // depths evaluated
   std::int64_t max_seq_len = 2048;
-  std::vector<std::string> ids;                     // these documents instead of every hold_out_every-th
+  std::vector<std::string> ids;  // these documents instead of every hold_out_every-th
   int threads = 0;
 };
 
 struct DepthAcceptance {
-  double right = 0, total = 0;                      // against the target's best over the whole vocabulary
-  double right_in_vocab = 0;                        // against its best inside the draft vocabulary (training's full_acc)
-  double counted = 0;                               // rows p whose row p+k is supervised: what the loss is a mean over
-  double loss = 0;                                  // mean kl over counted rows
+  double right = 0, total = 0;  // against the target's best over the whole vocabulary
+  double right_in_vocab = 0;    // against its best inside the draft vocabulary (training's full_acc)
+  double counted = 0;           // rows p whose row p+k is supervised: what the loss is a mean over
+  double loss = 0;              // mean kl over counted rows
 };
 struct WalkedAcceptance {
-  std::int64_t draft_length = 0;                    // N
-  double tokens = 0, accepted = 0;                  // tokens of the answers; how many of them a draft had right
+  std::int64_t draft_length = 0;    // N
+  double tokens = 0, accepted = 0;  // tokens of the answers; how many of them a draft had right
   /// tokens / (tokens - accepted): tokens per pass of the target, as ServedLength counts them.
   double acceptance_length() const { return tokens > accepted ? tokens / (tokens - accepted) : 0; }
-  std::vector<double> accepted_at;                  // [N] passes in which position i was accepted
+  std::vector<double> accepted_at;  // [N] passes in which position i was accepted
 };
 struct EvaluateReport {
   std::int64_t documents = 0, supervised_tokens = 0;
   std::vector<DepthAcceptance> depth;
-  double acceptance_length = 0;                     // 1 + sum right/total, every supervised row
-  double teacher_best_outside_share = 0;            // supervised rows whose best token the draft vocabulary lacks
-  double answer_is_target_best_share = 0;           // of the answers' tokens: how many the target, as we compute it, ranks first
-  std::vector<WalkedAcceptance> walked;             // N = 1..ttt_steps
+  double acceptance_length = 0;           // 1 + sum right/total, every supervised row
+  double teacher_best_outside_share = 0;  // supervised rows whose best token the draft vocabulary lacks
+  double answer_is_target_best_share =
+      0;  // of the answers' tokens: how many the target, as we compute it, ranks first
+  std::vector<WalkedAcceptance> walked;  // N = 1..ttt_steps
   std::vector<std::string> document_ids;
 };
 Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progress);

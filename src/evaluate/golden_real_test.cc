@@ -1,5 +1,6 @@
-// A real draft trained by speculators on SmolLM2-135M-Instruct, taken in and evaluated on a pack of three held-out documents. The
-// folder is named by EAGLET_GOLDEN_REAL (draft/, pack.safetensors, expected.json); the target is the sample model.
+// A real draft trained by speculators on SmolLM2-135M-Instruct, taken in and evaluated on a pack of three
+// held-out documents. The folder is named by EAGLET_GOLDEN_REAL (draft/, pack.safetensors, expected.json);
+// the target is the sample model.
 
 #include <gtest/gtest.h>
 
@@ -57,8 +58,8 @@ class GoldenReal : public testing::Test {
     TttOptions options;
     options.ttt_steps = kSteps;
     auto made = DraftModel::create(std::move(*draft),
-                                   {weights_.embed_tokens.data(), weights_.final_norm.data(), weights_.head().data(),
-                                    target_.rms_norm_eps},
+                                   {weights_.embed_tokens.data(), weights_.final_norm.data(),
+                                    weights_.head().data(), target_.rms_norm_eps},
                                    options, rows, false);
     EXPECT_TRUE(made.ok()) << made.status().message();
     return std::move(*made);
@@ -86,7 +87,8 @@ TEST_F(GoldenReal, PackOfThreeDocuments) {
     EXPECT_LE(std::abs(report.depth[k].right_in_vocab - right), std::max(0.01 * right, 0.5));
     EXPECT_EQ(report.depth[k].total, expected["pack_total"][k].get<double>());
   }
-  // The same predictions against the answers' own tokens: 243 of 768 over all rows, 175 when walked with draft length 3.
+  // The same predictions against the answers' own tokens: 243 of 768 over all rows, 175 when walked with
+  // draft length 3.
   EXPECT_NEAR(report.walked[2].acceptance_length(), 1.295, 0.0006);
   EXPECT_NEAR(report.answer_is_target_best_share, 752.0 / 768.0, 0.003);
 }
@@ -97,10 +99,12 @@ TEST_F(GoldenReal, PredictionsOfThePack) {
   const PackedBatch batch = read_pack(*file);
   auto draft = model(batch.rows);
   Predictions predictions;
-  ASSERT_TRUE(draft->step({batch.rows, batch.input_ids.data(), batch.document_ids.data(), batch.position_ids.data(),
-                           batch.loss_mask.data(), batch.aux_hidden_states.data(), batch.last_hidden_states.data()},
-                          false, &predictions)
-                  .ok());
+  ASSERT_TRUE(
+      draft
+          ->step({batch.rows, batch.input_ids.data(), batch.document_ids.data(), batch.position_ids.data(),
+                  batch.loss_mask.data(), batch.aux_hidden_states.data(), batch.last_hidden_states.data()},
+                 false, &predictions)
+          .ok());
   std::int64_t compared = 0, different = 0;
   for (std::size_t k = 0; k < kSteps; ++k) {
     const auto want = whole_numbers<std::int32_t>(*file, "out.draft_argmax_" + std::to_string(k));

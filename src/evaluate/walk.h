@@ -11,18 +11,21 @@ namespace eaglet {
 
 /// What a drafted token is held against.
 enum class Judge {
-  kTargetBest,       // the target's best over its whole vocabulary: what a greedy server accepts
-  kDraftVocabBest,   // its best among the draft's own tokens: what training calls right
-  kAnswer,           // the token that the answer really has there; for a greedy answer the target's best as its engine computed it
+  kTargetBest,      // the target's best over its whole vocabulary: what a greedy server accepts
+  kDraftVocabBest,  // its best among the draft's own tokens: what training calls right
+  kAnswer,  // the token that the answer really has there; for a greedy answer the target's best as its engine
+            // computed it
 };
 
 /// Marks [K][T]: 1 where the draft's step-k token at row p passes the judge.
-std::vector<std::vector<std::uint8_t>> right_marks(const PackedBatch& batch, const Predictions& predictions, int steps,
-                                                   Judge judge);
+std::vector<std::vector<std::uint8_t>> right_marks(const PackedBatch& batch, const Predictions& predictions,
+                                                   int steps, Judge judge);
 
-/// Adds one batch's answers to `walked`, for draft length walked->draft_length. A server starts a draft only where the last one
-/// ended: first at the answer's first token, then on by accepted + 1. Accepted tokens are cut at the draft length and at the
-/// answer's last token (design "Acceptance"). Every run of supervised rows of a document is one answer.
-void walk(const PackedBatch& batch, const std::vector<std::vector<std::uint8_t>>& right, WalkedAcceptance* walked);
+/// Adds one batch's answers to `walked`, for draft length walked->draft_length. A server starts a draft only
+/// where the last one ended: first at the answer's first token, then on by accepted + 1. Accepted tokens are
+/// cut at the draft length and at the answer's last token (docs/math/acceptance.md). Every run of supervised
+/// rows of a document is one answer.
+void walk(const PackedBatch& batch, const std::vector<std::vector<std::uint8_t>>& right,
+          WalkedAcceptance* walked);
 
 }  // namespace eaglet

@@ -30,7 +30,8 @@ TEST(Walk, StartsAtTheAnswerAndGoesOnByAcceptedPlusOne) {
   EXPECT_EQ(walked.tokens, 6);
   EXPECT_EQ(walked.accepted, 3);
   EXPECT_EQ(walked.accepted_at, (std::vector<double>{2, 1}));
-  EXPECT_DOUBLE_EQ(walked.acceptance_length(), 2.0);  // 6 tokens in 3 passes (the prompt's pass gives the first)
+  EXPECT_DOUBLE_EQ(walked.acceptance_length(),
+                   2.0);  // 6 tokens in 3 passes (the prompt's pass gives the first)
 }
 
 TEST(Walk, IsCutAtTheAnswersEndAndAtTheDraftLength) {

@@ -11,7 +11,8 @@ TEST(Forecast, SaysWhatIsMissingBeforeAnyWork) {
   EXPECT_EQ(forecast.tokens, 32800);
   EXPECT_EQ(forecast.state_bytes, 1880883200u);
   EXPECT_LT(static_cast<double>(forecast.needed_bytes), 1880883200.0 * 1.02);
-  EXPECT_EQ(forecast_text(forecast, 1500000000), "needs about 1.88 GB, free 1.50 GB, short by about 381.05 MB");
+  EXPECT_EQ(forecast_text(forecast, 1500000000),
+            "needs about 1.88 GB, free 1.50 GB, short by about 381.05 MB");
   const Status status = check_forecast(forecast, 1500000000, "/disk/states", false);
   EXPECT_EQ(status.code(), StatusCode::kNoSpace);
   for (const char* lever :

@@ -250,7 +250,8 @@ std::vector<std::pair<std::string, std::string>> GgufFile::described_keys() cons
       text = std::to_string(gguf_get_arr_n(context_.get(), id)) + " of type " +
              gguf_type_name(gguf_get_arr_type(context_.get(), id));
     } else if (const auto string_value = string(key)) {
-      text = string_value->size() > kLongestText ? string_value->substr(0, kLongestText - 3) + "..." : *string_value;
+      text = string_value->size() > kLongestText ? string_value->substr(0, kLongestText - 3) + "..."
+                                                 : *string_value;
       for (char& c : text)  // a chat template has lines of its own
         if (c == '\n' || c == '\r' || c == '\t') c = ' ';
     } else if (const auto flag = boolean(key)) {

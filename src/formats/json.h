@@ -11,8 +11,8 @@ namespace eaglet {
 /// Keys keep their order, so written files read like the code that wrote them.
 using Json = nlohmann::ordered_json;
 
-/// kDataLoss with the byte position when the text is not JSON. Nesting beyond 200 levels is refused: whoever walks
-/// such a value (dump() does, by recursion) would run out of stack.
+/// kDataLoss with the byte position when the text is not JSON. Nesting beyond 200 levels is refused: whoever
+/// walks such a value (dump() does, by recursion) would run out of stack.
 Result<Json> parse_json(std::string_view text);
 /// read_file + parse_json; the path is in the error.
 Result<Json> read_json_file(const std::string& path);

@@ -31,7 +31,8 @@ struct RopeTable {
 RopeTable rope_table(const RopeConfig& rope, std::int64_t head_dim, std::int64_t max_position_embeddings);
 
 /// Reads rope settings from a transformers-style config object, in any of its spellings (rope_parameters,
-/// rope_scaling, rope_theta beside either; "type" or "rope_type"). kConfig names an unknown type or a contradiction.
+/// rope_scaling, rope_theta beside either; "type" or "rope_type"). kConfig names an unknown type or a
+/// contradiction.
 Result<RopeConfig> rope_from_json(const Json& config);
 /// {"rope_type": ..., "rope_theta": ..., ...} as transformers 5 writes rope_parameters.
 Json rope_to_json(const RopeConfig& rope);

@@ -16,7 +16,8 @@ using nlohmann::json;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 Status corrupt(const std::string& what) {
-  return Status(StatusCode::kDataLoss, what, "", "fetch or write this file again: it is damaged or not a safetensors file");
+  return Status(StatusCode::kDataLoss, what, "",
+                "fetch or write this file again: it is damaged or not a safetensors file");
 }
 
 bool checked_multiply(std::uint64_t a, std::uint64_t b, std::uint64_t* product) {
@@ -50,7 +51,8 @@ Result<SafetensorsEntry> parse_entry(const std::string& name, const json& value,
   if (begin > end || end > data_bytes)
     return corrupt(fmt::format("tensor '{}' lies at bytes {}-{} of {}", name, begin, end, data_bytes));
   if (end - begin != bytes)
-    return corrupt(fmt::format("tensor '{}' needs {} bytes but its offsets hold {}", name, bytes, end - begin));
+    return corrupt(
+        fmt::format("tensor '{}' needs {} bytes but its offsets hold {}", name, bytes, end - begin));
   entry.offset = begin;
   entry.bytes = bytes;
   return entry;
@@ -76,7 +78,8 @@ std::int64_t SafetensorsEntry::elements() const {
 Result<std::vector<SafetensorsEntry>> SafetensorsFile::parse_header(
     const std::byte* data, std::uint64_t bytes, std::map<std::string, std::string>* metadata,
     std::uint64_t* data_start) {
-  if (bytes < 8) return corrupt(fmt::format("the file has {} bytes, too few for a safetensors header", bytes));
+  if (bytes < 8)
+    return corrupt(fmt::format("the file has {} bytes, too few for a safetensors header", bytes));
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, data, 8);
   if (header_bytes > kMaxHeaderBytes || header_bytes > bytes - 8)
@@ -121,38 +124,52 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
 }
 
 const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
-  const auto it = std::lower_bound(entries_.begin(), entries_.end(), name,
-                                   [](const SafetensorsEntry& e, const std::string& n) { return e.name < n; });
+  const auto it =
+      std::lower_bound(entries_.begin(), entries_.end(), name,
+                       [](const SafetensorsEntry& e, const std::string& n) { return e.name < n; });
   return it != entries_.end() && it->name == name ? &*it : nullptr;
 }
 
 Result<std::vector<float>> SafetensorsFile::read_f32(const std::string& name) const {
   const SafetensorsEntry* entry = find(name);
-  if (entry == nullptr)
-    return Status(StatusCode::kNotFound, "there is no tensor '" + name + "'", path());
+  if (entry == nullptr) return Status(StatusCode::kNotFound, "there is no tensor '" + name + "'", path());
   std::vector<float> values(static_cast<std::size_t>(entry->elements()));
   if (!convert_to_f32(entry->dtype, data(*entry), values.size(), values.data()))
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("tensor '{}' is {}, not a floating-point type we read", name, dtype_name(entry->dtype)),
-                  path());
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("tensor '{}' is {}, not a floating-point type we read", name, dtype_name(entry->dtype)),
+        path());
   return values;
 }
 
 Result<std::vector<std::int64_t>> SafetensorsFile::read_i64(const std::string& name) const {
   const SafetensorsEntry* entry = find(name);
-  if (entry == nullptr)
-    return Status(StatusCode::kNotFound, "there is no tensor '" + name + "'", path());
+  if (entry == nullptr) return Status(StatusCode::kNotFound, "there is no tensor '" + name + "'", path());
   std::vector<std::int64_t> values(static_cast<std::size_t>(entry->elements()));
   const std::byte* from = data(*entry);
   switch (entry->dtype) {
-    case Dtype::kI64: widen_to_i64<std::int64_t>(from, values.size(), &values); break;
-    case Dtype::kI32: widen_to_i64<std::int32_t>(from, values.size(), &values); break;
-    case Dtype::kI16: widen_to_i64<std::int16_t>(from, values.size(), &values); break;
-    case Dtype::kI8: widen_to_i64<std::int8_t>(from, values.size(), &values); break;
-    case Dtype::kU16: widen_to_i64<std::uint16_t>(from, values.size(), &values); break;
-    case Dtype::kU32: widen_to_i64<std::uint32_t>(from, values.size(), &values); break;
+    case Dtype::kI64:
+      widen_to_i64<std::int64_t>(from, values.size(), &values);
+      break;
+    case Dtype::kI32:
+      widen_to_i64<std::int32_t>(from, values.size(), &values);
+      break;
+    case Dtype::kI16:
+      widen_to_i64<std::int16_t>(from, values.size(), &values);
+      break;
+    case Dtype::kI8:
+      widen_to_i64<std::int8_t>(from, values.size(), &values);
+      break;
+    case Dtype::kU16:
+      widen_to_i64<std::uint16_t>(from, values.size(), &values);
+      break;
+    case Dtype::kU32:
+      widen_to_i64<std::uint32_t>(from, values.size(), &values);
+      break;
     case Dtype::kU8:
-    case Dtype::kBool: widen_to_i64<std::uint8_t>(from, values.size(), &values); break;
+    case Dtype::kBool:
+      widen_to_i64<std::uint8_t>(from, values.size(), &values);
+      break;
     default:
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("tensor '{}' is {}, not a whole-number type", name, dtype_name(entry->dtype)),
@@ -170,9 +187,8 @@ Status write_safetensors(const std::string& path, const std::vector<TensorView>&
   for (const TensorView& tensor : tensors) {
     std::uint64_t bytes = dtype_bytes(tensor.dtype);
     for (std::int64_t size : tensor.shape) bytes *= static_cast<std::uint64_t>(size);
-    header[tensor.name] = {{"dtype", dtype_name(tensor.dtype)},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {at, at + bytes}}};
+    header[tensor.name] = {
+        {"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
     sizes.push_back(bytes);
     at += bytes;
   }

@@ -11,8 +11,9 @@
 namespace eaglet {
 namespace {
 
-// Rows (queries x heads of a group) of a score block: large enough for the GEMM to run near its peak, small enough for the
-// block (rows x keys) to stay in the cache; at very long documents the block shrinks to keep scratch bounded.
+// Rows (queries x heads of a group) of a score block: large enough for the GEMM to run near its peak, small
+// enough for the block (rows x keys) to stay in the cache; at very long documents the block shrinks to keep
+// scratch bounded.
 constexpr std::int64_t kBlockRows = 192;
 constexpr std::int64_t kMaxScores = 1 << 20;
 
@@ -27,13 +28,15 @@ Geometry geometry(const AttentionShape& shape, std::int64_t max_keys) {
   g.head_dim = shape.head_dim;
   g.query_width = shape.num_heads * shape.head_dim;
   g.key_width = shape.num_kv_heads * shape.head_dim;
-  const std::int64_t rows = std::min(kBlockRows, std::max<std::int64_t>(kMaxScores / std::max<std::int64_t>(max_keys, 1), 1));
+  const std::int64_t rows =
+      std::min(kBlockRows, std::max<std::int64_t>(kMaxScores / std::max<std::int64_t>(max_keys, 1), 1));
   g.block_queries = std::max<std::int64_t>(rows / g.group, 1);
   g.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
   return g;
 }
 
-// One block of queries against the keys it can see, for one kv head. Block row r = query (r / group), head (r % group).
+// One block of queries against the keys it can see, for one kv head. Block row r = query (r / group), head (r
+// % group).
 struct Block {
   std::int64_t kv_head = 0;
   std::int64_t query_begin = 0, queries = 0;  // rows of the query array
@@ -60,15 +63,16 @@ struct KeyRange {
   std::int64_t begin, end;  // relative to the block's first key
 };
 
-KeyRange visible(const AttentionShape& shape, const AttentionInputs& in, const Block& block, std::int64_t query,
-                 std::int64_t document_begin) {
+KeyRange visible(const AttentionShape& shape, const AttentionInputs& in, const Block& block,
+                 std::int64_t query, std::int64_t document_begin) {
   const std::int64_t last = in.key_of_query[query];
-  const std::int64_t first = shape.window > 0 ? std::max(document_begin, last - shape.window + 1) : document_begin;
+  const std::int64_t first =
+      shape.window > 0 ? std::max(document_begin, last - shape.window + 1) : document_begin;
   return {first - block.key_begin, last + 1 - block.key_begin};
 }
 
-Block make_block(const AttentionShape& shape, const AttentionInputs& in, const AttentionSpan& span, std::int64_t kv_head,
-                 std::int64_t query_begin, std::int64_t queries) {
+Block make_block(const AttentionShape& shape, const AttentionInputs& in, const AttentionSpan& span,
+                 std::int64_t kv_head, std::int64_t query_begin, std::int64_t queries) {
   Block block;
   block.kv_head = kv_head;
   block.query_begin = query_begin;
@@ -91,22 +95,26 @@ void pack(const Geometry& g, const Block& block, const float* from, float* to) {
 void unpack(const Geometry& g, const Block& block, const float* from, float* to) {
   for (std::int64_t i = 0; i < block.queries; ++i)
     std::memcpy(to + (block.query_begin + i) * g.query_width + block.kv_head * g.group * g.head_dim,
-                from + i * g.group * g.head_dim, static_cast<std::size_t>(g.group * g.head_dim) * sizeof(float));
+                from + i * g.group * g.head_dim,
+                static_cast<std::size_t>(g.group * g.head_dim) * sizeof(float));
 }
 
-const float* own_row(const Geometry& g, const AttentionInputs& in, const float* const* arrays, std::int64_t step,
-                     std::int64_t query, std::int64_t kv_head) {
+const float* own_row(const Geometry& g, const AttentionInputs& in, const float* const* arrays,
+                     std::int64_t step, std::int64_t query, std::int64_t kv_head) {
   return arrays[step] + in.own_index[step][query] * g.key_width + kv_head * g.head_dim;
 }
 
-void score_block(const Geometry& g, const Block& block, const float* packed_queries, const float* keys0, float* scores) {
-  gemm(Transpose::kNo, Transpose::kYes, block.rows(g), block.keys, g.head_dim, 1.0f, packed_queries, g.head_dim,
-       keys0 + block.key_begin * g.key_width + block.kv_head * g.head_dim, g.key_width, 0.0f, scores, block.keys);
+void score_block(const Geometry& g, const Block& block, const float* packed_queries, const float* keys0,
+                 float* scores) {
+  gemm(Transpose::kNo, Transpose::kYes, block.rows(g), block.keys, g.head_dim, 1.0f, packed_queries,
+       g.head_dim, keys0 + block.key_begin * g.key_width + block.kv_head * g.head_dim, g.key_width, 0.0f,
+       scores, block.keys);
 }
 
-// Scores -> probabilities in place (zero outside the visible range), own probabilities in s.own; writes log_sum_exp.
-void softmax_block(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in, const Block& block,
-                   std::int64_t document_begin, const Scratch& s, float* log_sum_exp) {
+// Scores -> probabilities in place (zero outside the visible range), own probabilities in s.own; writes
+// log_sum_exp.
+void softmax_block(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
+                   const Block& block, std::int64_t document_begin, const Scratch& s, float* log_sum_exp) {
   for (std::int64_t r = 0; r < block.rows(g); ++r) {
     const std::int64_t query = block.query_begin + r / g.group;
     const KeyRange range = visible(shape, in, block, query, document_begin);
@@ -137,20 +145,23 @@ void add_own_values(const Geometry& g, const AttentionInputs& in, const Block& b
             s.out + r * g.head_dim);
 }
 
-void forward_block(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in, const AttentionSpan& span,
-                   const Block& block, const Scratch& s, float* out, float* log_sum_exp) {
+void forward_block(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
+                   const AttentionSpan& span, const Block& block, const Scratch& s, float* out,
+                   float* log_sum_exp) {
   pack(g, block, in.queries, s.queries);
   score_block(g, block, s.queries, in.keys0, s.scores);
   softmax_block(shape, g, in, block, span.key_begin, s, log_sum_exp);
   gemm(Transpose::kNo, Transpose::kNo, block.rows(g), g.head_dim, block.keys, 1.0f, s.scores, block.keys,
-       in.values0 + block.key_begin * g.key_width + block.kv_head * g.head_dim, g.key_width, 0.0f, s.out, g.head_dim);
+       in.values0 + block.key_begin * g.key_width + block.kv_head * g.head_dim, g.key_width, 0.0f, s.out,
+       g.head_dim);
   add_own_values(g, in, block, s);
   unpack(g, block, s.out, out);
 }
 
 // Scores -> probabilities again, from the stored log_sum_exp.
-void probabilities_again(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in, const Block& block,
-                         std::int64_t document_begin, const Scratch& s, const float* log_sum_exp) {
+void probabilities_again(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
+                         const Block& block, std::int64_t document_begin, const Scratch& s,
+                         const float* log_sum_exp) {
   for (std::int64_t r = 0; r < block.rows(g); ++r) {
     const std::int64_t query = block.query_begin + r / g.group;
     const KeyRange range = visible(shape, in, block, query, document_begin);
@@ -173,7 +184,8 @@ float* own_gradient(const Geometry& g, const AttentionInputs& in, float* const* 
 
 // delta = sum_j p_j dp_j = <out, d_out>; then dS, and everything that flows through the own keys.
 void backward_rows(const Geometry& g, const AttentionInputs& in, const Block& block, const Scratch& s,
-                   const float* d_out, const float* delta, const AttentionGradients& gradients, float* d_queries) {
+                   const float* d_out, const float* delta, const AttentionGradients& gradients,
+                   float* d_queries) {
   for (std::int64_t r = 0; r < block.rows(g); ++r) {
     const std::int64_t query = block.query_begin + r / g.group;
     vsoftmax_backward(s.scores + r * block.keys, g.scale, delta[r], block.keys, s.second + r * block.keys);
@@ -190,9 +202,10 @@ void backward_rows(const Geometry& g, const AttentionInputs& in, const Block& bl
   }
 }
 
-void backward_block(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in, const AttentionSpan& span,
-                    const Block& block, const Scratch& s, float* packed_d_out, float* delta, const float* out,
-                    const float* log_sum_exp, const AttentionGradients& gradients) {
+void backward_block(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
+                    const AttentionSpan& span, const Block& block, const Scratch& s, float* packed_d_out,
+                    float* delta, const float* out, const float* log_sum_exp,
+                    const AttentionGradients& gradients) {
   const std::int64_t rows = block.rows(g);
   const std::int64_t key_offset = block.key_begin * g.key_width + block.kv_head * g.head_dim;
   pack(g, block, out, s.out);
@@ -203,37 +216,40 @@ void backward_block(const AttentionShape& shape, const Geometry& g, const Attent
   score_block(g, block, s.queries, in.keys0, s.scores);
   probabilities_again(shape, g, in, block, span.key_begin, s, log_sum_exp);
   // dV0 += P^T dO, dP = dO V0^T
-  gemm(Transpose::kYes, Transpose::kNo, block.keys, g.head_dim, rows, 1.0f, s.scores, block.keys, packed_d_out, g.head_dim,
-       1.0f, gradients.d_values0 + key_offset, g.key_width);
+  gemm(Transpose::kYes, Transpose::kNo, block.keys, g.head_dim, rows, 1.0f, s.scores, block.keys,
+       packed_d_out, g.head_dim, 1.0f, gradients.d_values0 + key_offset, g.key_width);
   gemm(Transpose::kNo, Transpose::kYes, rows, block.keys, g.head_dim, 1.0f, packed_d_out, g.head_dim,
        in.values0 + key_offset, g.key_width, 0.0f, s.second, block.keys);
   std::fill(s.out, s.out + rows * g.head_dim, 0.0f);  // from here on: the gradient of the queries
   backward_rows(g, in, block, s, packed_d_out, delta, gradients, s.out);
-  gemm(Transpose::kNo, Transpose::kNo, rows, g.head_dim, block.keys, 1.0f, s.second, block.keys, in.keys0 + key_offset,
-       g.key_width, 1.0f, s.out, g.head_dim);
-  gemm(Transpose::kYes, Transpose::kNo, block.keys, g.head_dim, rows, 1.0f, s.second, block.keys, s.queries, g.head_dim,
-       1.0f, gradients.d_keys0 + key_offset, g.key_width);
+  gemm(Transpose::kNo, Transpose::kNo, rows, g.head_dim, block.keys, 1.0f, s.second, block.keys,
+       in.keys0 + key_offset, g.key_width, 1.0f, s.out, g.head_dim);
+  gemm(Transpose::kYes, Transpose::kNo, block.keys, g.head_dim, rows, 1.0f, s.second, block.keys, s.queries,
+       g.head_dim, 1.0f, gradients.d_keys0 + key_offset, g.key_width);
   unpack(g, block, s.out, gradients.d_queries);
 }
 
 std::int64_t longest_span(const std::vector<AttentionSpan>& spans) {
   std::int64_t longest = 1;
-  for (const AttentionSpan& span : spans) longest = std::max<std::int64_t>(longest, span.key_end - span.key_begin);
+  for (const AttentionSpan& span : spans)
+    longest = std::max<std::int64_t>(longest, span.key_end - span.key_begin);
   return longest;
 }
 
 }  // namespace
 
-std::int64_t attention_scratch_floats(const AttentionShape& shape, std::int64_t max_keys, std::int64_t max_own) {
-  // The block shrinks when keys grow, so the largest need is not always at max_keys: rows * keys <= kMaxScores + one row.
+std::int64_t attention_scratch_floats(const AttentionShape& shape, std::int64_t max_keys,
+                                      std::int64_t max_own) {
+  // The block shrinks when keys grow, so the largest need is not always at max_keys: rows * keys <=
+  // kMaxScores + one row.
   const std::int64_t group = shape.num_heads / shape.num_kv_heads;
   const std::int64_t rows = std::max(kBlockRows, group);
   const std::int64_t scores = std::max(std::min(rows * max_keys, kMaxScores), group * max_keys);
   return rows * (3 * shape.head_dim + std::max<std::int64_t>(max_own, 1) + 1) + 2 * scores;
 }
 
-void attention(const AttentionShape& shape, const AttentionInputs& in, float* out, float* log_sum_exp, float* scratch,
-               std::int64_t scratch_floats_per_thread) {
+void attention(const AttentionShape& shape, const AttentionInputs& in, float* out, float* log_sum_exp,
+               float* scratch, std::int64_t scratch_floats_per_thread) {
   const std::int64_t max_keys = longest_span(*in.spans);
   const Geometry g = geometry(shape, max_keys);
   const auto spans = static_cast<std::int64_t>(in.spans->size());

@@ -7,8 +7,8 @@
 
 namespace eaglet::ref {
 
-/// attention.h in plain loops on any number type, one query row and head at a time. `keys` and `values` are what the query sees
-/// (step-0 keys in its window, then its own keys of later steps), each [head_dim].
+/// attention.h in plain loops on any number type, one query row and head at a time. `keys` and `values` are
+/// what the query sees (step-0 keys in its window, then its own keys of later steps), each [head_dim].
 template <class T>
 std::vector<T> attention_row(const std::vector<T>& query, const std::vector<std::vector<T>>& keys,
                              const std::vector<std::vector<T>>& values) {

@@ -14,7 +14,8 @@ using test::random_floats;
 using test::relative_difference;
 using test::widen;
 
-// Two documents (of `lengths` keys), every second row a query, k own steps whose arrays are in another order than the queries.
+// Two documents (of `lengths` keys), every second row a query, k own steps whose arrays are in another order
+// than the queries.
 struct Case {
   AttentionShape shape;
   std::vector<std::int32_t> lengths;
@@ -47,10 +48,13 @@ Case make_case(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
   c.values0 = random_floats(c.total_keys * kv_heads * head_dim, 3);
   for (std::int64_t j = 0; j < own_steps; ++j) {
     std::vector<std::int32_t> index;
-    for (std::int64_t i = 0; i < n; ++i) index.push_back(static_cast<std::int32_t>(n + j - i));  // reversed, one unused
+    for (std::int64_t i = 0; i < n; ++i)
+      index.push_back(static_cast<std::int32_t>(n + j - i));  // reversed, one unused
     c.own_index.push_back(index);
-    c.own_keys.push_back(random_floats((n + j + 1) * kv_heads * head_dim, 10 + static_cast<std::uint64_t>(j)));
-    c.own_values.push_back(random_floats((n + j + 1) * kv_heads * head_dim, 20 + static_cast<std::uint64_t>(j)));
+    c.own_keys.push_back(
+        random_floats((n + j + 1) * kv_heads * head_dim, 10 + static_cast<std::uint64_t>(j)));
+    c.own_values.push_back(
+        random_floats((n + j + 1) * kv_heads * head_dim, 20 + static_cast<std::uint64_t>(j)));
   }
   return c;
 }
@@ -123,17 +127,20 @@ Output run(const Case& c, const std::vector<float>& d_out) {
     dk_at.push_back(dk[j].data());
     dv_at.push_back(dv[j].data());
   }
-  const AttentionInputs in{n, &c.spans, c.key_of_query.data(), c.queries.data(), c.keys0.data(), c.values0.data(),
-                           c.own_steps, own_keys.data(), own_values.data(), own_index.data()};
+  const AttentionInputs in{
+      n,           &c.spans,        c.key_of_query.data(), c.queries.data(), c.keys0.data(), c.values0.data(),
+      c.own_steps, own_keys.data(), own_values.data(),     own_index.data()};
   const std::int64_t per_thread = attention_scratch_floats(c.shape, c.total_keys, c.own_steps);
   std::vector<float> scratch(static_cast<std::size_t>(per_thread * num_threads()));
   std::vector<float> out(c.queries.size()), lse(static_cast<std::size_t>(n * c.shape.num_heads));
   attention(c.shape, in, out.data(), lse.data(), scratch.data(), per_thread);
   std::vector<float> dq(c.queries.size()), dk0(c.keys0.size(), 0.0f), dv0(c.values0.size(), 0.0f);
   attention_backward(c.shape, in, out.data(), lse.data(),
-                     {d_out.data(), dq.data(), dk0.data(), dv0.data(), dk_at.data(), dv_at.data()}, scratch.data(), per_thread);
+                     {d_out.data(), dq.data(), dk0.data(), dv0.data(), dk_at.data(), dv_at.data()},
+                     scratch.data(), per_thread);
   Output result{out, dq};
-  for (const std::vector<float>* part : {&dk0, &dv0}) result.gradient.insert(result.gradient.end(), part->begin(), part->end());
+  for (const std::vector<float>* part : {&dk0, &dv0})
+    result.gradient.insert(result.gradient.end(), part->begin(), part->end());
   for (const auto& part : dk) result.gradient.insert(result.gradient.end(), part.begin(), part.end());
   for (const auto& part : dv) result.gradient.insert(result.gradient.end(), part.begin(), part.end());
   return result;
@@ -154,10 +161,18 @@ void check(const Case& c) {
   EXPECT_LT(relative_difference(got.gradient, test::complex_step_gradient(loss, widen<Complex>(all))), 5e-6);
 }
 
-TEST(Attention, StepZero) { check(make_case(4, 2, 6, 0, {9, 5}, 0)); }
-TEST(Attention, OneTokenDocumentsAndOddSizes) { check(make_case(3, 1, 5, 0, {1, 2, 1, 7}, 0)); }
-TEST(Attention, OwnKeysOfLaterSteps) { check(make_case(4, 2, 6, 0, {7, 4}, 3)); }
-TEST(Attention, Window) { check(make_case(2, 2, 4, 3, {11, 6}, 1)); }
+TEST(Attention, StepZero) {
+  check(make_case(4, 2, 6, 0, {9, 5}, 0));
+}
+TEST(Attention, OneTokenDocumentsAndOddSizes) {
+  check(make_case(3, 1, 5, 0, {1, 2, 1, 7}, 0));
+}
+TEST(Attention, OwnKeysOfLaterSteps) {
+  check(make_case(4, 2, 6, 0, {7, 4}, 3));
+}
+TEST(Attention, Window) {
+  check(make_case(2, 2, 4, 3, {11, 6}, 1));
+}
 
 TEST(Attention, ManyBlocksAgreeWithOneThread) {
   // More queries than one block holds, so that blocks of a document follow one another.
@@ -170,7 +185,8 @@ TEST(Attention, ManyBlocksAgreeWithOneThread) {
   set_num_threads(0);
   EXPECT_EQ(two.out, again.out);
   EXPECT_EQ(two.gradient, again.gradient);
-  EXPECT_EQ(two.gradient, one.gradient);  // a document's kv head belongs to one thread: not even the rounding differs
+  EXPECT_EQ(two.gradient,
+            one.gradient);  // a document's kv head belongs to one thread: not even the rounding differs
   Layout layout;
   const std::vector<float> all = flatten(c, &layout);
   EXPECT_LT(relative_difference(two.out, reference_output(c, layout, widen<double>(all))), 2e-6);

@@ -31,7 +31,8 @@ TEST(VectorMath, AgreesWithPlainLoopsAtOddSizes) {
     const std::vector<double> xd = widen<double>(x), yd = widen<double>(y);
     EXPECT_EQ(vmax(x.data(), n), *std::max_element(x.begin(), x.end()));
     EXPECT_EQ(vargmax(x.data(), n), std::max_element(x.begin(), x.end()) - x.begin());
-    EXPECT_NEAR(vdot(x.data(), y.data(), n), ref::dot(xd.data(), yd.data(), n), 1e-5 * static_cast<double>(n));
+    EXPECT_NEAR(vdot(x.data(), y.data(), n), ref::dot(xd.data(), yd.data(), n),
+                1e-5 * static_cast<double>(n));
     std::vector<float> e(x.size());
     std::vector<double> ed(x.size());
     const double sum = ref::exp_sum(xd.data(), n, 0.7, 0.3, ed.data());
@@ -62,11 +63,13 @@ TEST(RmsNorm, ForwardAndBackwardAgreeWithTheReference) {
     SCOPED_TRACE(width);
     const std::int64_t rows = 19;
     const double eps = 1e-5;
-    const std::vector<float> x = random_floats(rows * width, 4), w = random_floats(width, 5), dy = random_floats(rows * width, 6);
+    const std::vector<float> x = random_floats(rows * width, 4), w = random_floats(width, 5),
+                             dy = random_floats(rows * width, 6);
     std::vector<float> y(x.size()), inv(static_cast<std::size_t>(rows)), dx(x.size()), dw(w.size(), 0.0f);
     std::vector<float> partial(static_cast<std::size_t>(num_threads() * width));
     rms_norm(rows, width, x.data(), width, w.data(), eps, y.data(), width, inv.data());
-    rms_norm_backward(rows, width, x.data(), w.data(), inv.data(), dy.data(), false, dx.data(), dw.data(), partial.data());
+    rms_norm_backward(rows, width, x.data(), w.data(), inv.data(), dy.data(), false, dx.data(), dw.data(),
+                      partial.data());
 
     const std::size_t wd = static_cast<std::size_t>(width);
     const auto loss = [&](const std::vector<Complex>& packed) {  // packed = x then w
@@ -74,7 +77,8 @@ TEST(RmsNorm, ForwardAndBackwardAgreeWithTheReference) {
       std::vector<Complex> out(wd);
       for (std::int64_t r = 0; r < rows; ++r) {
         ref::rms_norm_row(width, packed.data() + r * width, packed.data() + rows * width, eps, out.data());
-        for (std::size_t j = 0; j < wd; ++j) sum += out[j] * static_cast<double>(dy[static_cast<std::size_t>(r) * wd + j]);
+        for (std::size_t j = 0; j < wd; ++j)
+          sum += out[j] * static_cast<double>(dy[static_cast<std::size_t>(r) * wd + j]);
       }
       return sum;
     };
@@ -103,7 +107,8 @@ TEST(Rope, BackwardIsTheInverseRotationAndNormsStay) {
   const std::vector<float> x = random_floats(rows * heads * 2 * half, 7);
   std::vector<float> y = x;
   rope_rotate(rows, heads, half, cos.data(), sin.data(), y.data());
-  EXPECT_EQ(std::vector<float>(y.begin(), y.begin() + heads * 2 * half), std::vector<float>(x.begin(), x.begin() + heads * 2 * half));
+  EXPECT_EQ(std::vector<float>(y.begin(), y.begin() + heads * 2 * half),
+            std::vector<float>(x.begin(), x.begin() + heads * 2 * half));
   EXPECT_GT(relative_difference(y, x), 0.1);
   // Pair (i, i + half) of row 1: a' = a cos - b sin.
   const std::size_t at = static_cast<std::size_t>(heads * 2 * half);

@@ -11,12 +11,14 @@
 namespace eaglet {
 namespace {
 
-// Stacked rows of one chunk: enough for the GEMMs to run near their peak, few enough for the logits to stay in a large cache.
+// Stacked rows of one chunk: enough for the GEMMs to run near their peak, few enough for the logits to stay
+// in a large cache.
 constexpr std::int64_t kStackedRows = 256;
 constexpr std::int64_t kMinChunk = 16;
 constexpr std::int64_t kArgmaxRows = 64;
 
-// Entries [begin[k], end[k]) of step k have their teacher in the chunk; they lie one after another in the stacked arrays.
+// Entries [begin[k], end[k]) of step k have their teacher in the chunk; they lie one after another in the
+// stacked arrays.
 struct Chunk {
   std::int64_t first_teacher = 0, teachers = 0, rows = 0;
   std::vector<std::int64_t> begin, end, offset;
@@ -57,28 +59,31 @@ void stack_rows(const HeadLossShape& shape, const HeadLossInputs& in, const Chun
                 static_cast<std::size_t>((chunk.end[k] - chunk.begin[k]) * shape.hidden) * sizeof(float));
 }
 
-void unstack_rows(const HeadLossShape& shape, const HeadLossOutputs& out, const Chunk& chunk, const float* stacked) {
+void unstack_rows(const HeadLossShape& shape, const HeadLossOutputs& out, const Chunk& chunk,
+                  const float* stacked) {
   for (std::size_t k = 0; k < out.d_xs.size(); ++k)
     std::memcpy(out.d_xs[k] + chunk.begin[k] * shape.hidden, stacked + chunk.offset[k] * shape.hidden,
                 static_cast<std::size_t>((chunk.end[k] - chunk.begin[k]) * shape.hidden) * sizeof(float));
 }
 
-void teacher_rows(const HeadLossShape& shape, const HeadLossInputs& in, const HeadLossOutputs& out, const Chunk& chunk,
-                  const Memory& m, std::vector<TeacherRow>* rows) {
+void teacher_rows(const HeadLossShape& shape, const HeadLossInputs& in, const HeadLossOutputs& out,
+                  const Chunk& chunk, const Memory& m, std::vector<TeacherRow>* rows) {
   linear(chunk.teachers, shape.draft_vocab, shape.target_hidden,
-         in.teacher_states + chunk.first_teacher * shape.target_hidden, in.verifier_head, shape.target_hidden, false,
-         m.teacher_logits);
+         in.teacher_states + chunk.first_teacher * shape.target_hidden, in.verifier_head, shape.target_hidden,
+         false, m.teacher_logits);
   parallel_for(chunk.teachers, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       TeacherRow& row = (*rows)[static_cast<std::size_t>(t)];
-      row = teacher_row(m.teacher_logits + t * shape.draft_vocab, shape.draft_vocab, m.teacher_p + t * shape.draft_vocab);
+      row = teacher_row(m.teacher_logits + t * shape.draft_vocab, shape.draft_vocab,
+                        m.teacher_p + t * shape.draft_vocab);
       out.teacher_best[chunk.first_teacher + t] = static_cast<std::int32_t>(row.best);
     }
   });
 }
 
 void loss_rows(const HeadLossShape& shape, const std::vector<LossTerm>& terms, const HeadLossInputs& in,
-               const HeadLossOutputs& out, const Chunk& chunk, const Memory& m, const std::vector<TeacherRow>& teachers) {
+               const HeadLossOutputs& out, const Chunk& chunk, const Memory& m,
+               const std::vector<TeacherRow>& teachers) {
   parallel_for(chunk.rows, 1, [&](std::int64_t begin, std::int64_t end) {
     float* row_scratch = m.row_scratch + (omp_in_parallel() ? omp_get_thread_num() : 0) * shape.draft_vocab;
     std::size_t k = 0;
@@ -97,7 +102,9 @@ void loss_rows(const HeadLossShape& shape, const std::vector<LossTerm>& terms, c
 
 }  // namespace
 
-std::int64_t head_loss_chunk(const HeadLossShape& shape) { return std::max(kStackedRows / shape.steps, kMinChunk); }
+std::int64_t head_loss_chunk(const HeadLossShape& shape) {
+  return std::max(kStackedRows / shape.steps, kMinChunk);
+}
 
 std::int64_t head_loss_scratch_floats(const HeadLossShape& shape, int threads) {
   const std::int64_t chunk = head_loss_chunk(shape), rows = chunk * shape.steps;
@@ -125,14 +132,17 @@ void head_loss(const HeadLossShape& shape, const std::vector<LossTerm>& terms, c
                           m.d_stacked_x);
     unstack_rows(shape, out, chunk, m.d_stacked_x);
     if (out.d_head != nullptr)
-      linear_backward_weight(chunk.rows, shape.draft_vocab, shape.hidden, m.logits, m.stacked_x, shape.hidden, out.d_head);
+      linear_backward_weight(chunk.rows, shape.draft_vocab, shape.hidden, m.logits, m.stacked_x, shape.hidden,
+                             out.d_head);
   }
 }
 
-std::int64_t best_over_vocab_scratch_floats(std::int64_t vocab) { return kArgmaxRows * vocab; }
+std::int64_t best_over_vocab_scratch_floats(std::int64_t vocab) {
+  return kArgmaxRows * vocab;
+}
 
-void best_over_vocab(std::int64_t n, std::int64_t width, std::int64_t vocab, const float* states, const float* head,
-                     std::int32_t* best, float* scratch) {
+void best_over_vocab(std::int64_t n, std::int64_t width, std::int64_t vocab, const float* states,
+                     const float* head, std::int32_t* best, float* scratch) {
   for (std::int64_t first = 0; first < n; first += kArgmaxRows) {
     const std::int64_t rows = std::min(kArgmaxRows, n - first);
     linear(rows, vocab, width, states + first * width, head, width, false, scratch);

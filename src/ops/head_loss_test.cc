@@ -17,14 +17,16 @@ using test::random_floats;
 using test::relative_difference;
 using test::widen;
 
-const LossKind kKinds[] = {LossKind::kKl, LossKind::kRkl, LossKind::kJsd, LossKind::kCe, LossKind::kTv, LossKind::kNla};
+const LossKind kKinds[] = {LossKind::kKl, LossKind::kRkl, LossKind::kJsd,
+                           LossKind::kCe, LossKind::kTv,  LossKind::kNla};
 
 struct RowResult {
   float loss;
   std::vector<float> gradient;
 };
 
-RowResult fast_row(const std::vector<LossTerm>& terms, const std::vector<float>& teacher, const std::vector<float>& draft) {
+RowResult fast_row(const std::vector<LossTerm>& terms, const std::vector<float>& teacher,
+                   const std::vector<float>& draft) {
   const auto n = static_cast<std::int64_t>(teacher.size());
   std::vector<float> p(teacher.size()), z = draft, scratch(teacher.size());
   const TeacherRow row = teacher_row(teacher.data(), n, p.data());
@@ -61,7 +63,8 @@ TEST(LossRow, HybridHoldsItsMixingWeightFixed) {
   };
   const RowResult got = fast_row({{LossKind::kLkHybrid, 1.0}}, teacher, draft);
   EXPECT_NEAR(got.loss, loss(widen<Complex>(draft)).real(), 1e-5);
-  EXPECT_LT(relative_difference(got.gradient, test::complex_step_gradient(loss, widen<Complex>(draft))), 2e-5);
+  EXPECT_LT(relative_difference(got.gradient, test::complex_step_gradient(loss, widen<Complex>(draft))),
+            2e-5);
 }
 
 TEST(LossRow, SurvivesLogitsBeyondTheRangeOfExp) {
@@ -75,7 +78,8 @@ TEST(LossRow, SurvivesLogitsBeyondTheRangeOfExp) {
 struct Problem {
   HeadLossShape shape{12, 10, 29, 3};
   std::int64_t teachers = 300;
-  std::vector<float> states = random_floats(300 * 10, 1), verifier_head = random_floats(29 * 10, 2), head = random_floats(29 * 12, 3);
+  std::vector<float> states = random_floats(300 * 10, 1), verifier_head = random_floats(29 * 10, 2),
+                     head = random_floats(29 * 12, 3);
   std::vector<std::vector<float>> xs, weight;
   std::vector<std::vector<std::int32_t>> teacher;
   Problem() {
@@ -86,7 +90,8 @@ struct Problem {
         rows.push_back(t);
         weights.push_back(t % 7 == 0 ? 0.0f : 0.01f * static_cast<float>(k + 1));
       }
-      xs.push_back(random_floats(static_cast<std::int64_t>(rows.size()) * 12, 10 + static_cast<std::uint64_t>(k)));
+      xs.push_back(
+          random_floats(static_cast<std::int64_t>(rows.size()) * 12, 10 + static_cast<std::uint64_t>(k)));
       teacher.push_back(rows);
       weight.push_back(weights);
     }
@@ -123,7 +128,8 @@ Answer solve(const Problem& p) {
   }
   out.teacher_best = teacher_best.data();
   out.d_head = a.d_head.data();
-  std::vector<float> scratch(static_cast<std::size_t>(head_loss_scratch_floats(p.shape, num_threads())), std::nanf(""));
+  std::vector<float> scratch(static_cast<std::size_t>(head_loss_scratch_floats(p.shape, num_threads())),
+                             std::nanf(""));
   head_loss(p.shape, {LossTerm{}}, in, out, scratch.data());
   return a;
 }
@@ -170,7 +176,8 @@ TEST(HeadLoss, BestOverVocabIsTheArgmax) {
     std::int32_t at = -1;
     for (std::int32_t v = 0; v < 41; ++v) {
       double z = 0;
-      for (std::size_t j = 0; j < 6; ++j) z += static_cast<double>(states[r * 6 + j]) * head[static_cast<std::size_t>(v) * 6 + j];
+      for (std::size_t j = 0; j < 6; ++j)
+        z += static_cast<double>(states[r * 6 + j]) * head[static_cast<std::size_t>(v) * 6 + j];
       if (z > top) top = z, at = v;
     }
     EXPECT_EQ(best[r], at);

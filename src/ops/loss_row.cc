@@ -17,15 +17,19 @@ bool only_kl(const std::vector<LossTerm>& terms) {
 // What the terms need of the draft's row: q, its log, and the overlap with p.
 struct DraftRow {
   const float* q;
-  const float* z;      // logits
+  const float* z;  // logits
   float log_sum_exp;
   float kl;            // KL(p||q)
   float overlap;       // a = sum min(p, q)
   float overlap_mass;  // sum of q where q < p: d a / d z_i = q_i * ([q_i < p_i] - overlap_mass)
 };
 
-float log_q(const DraftRow& draft, std::int64_t i) { return draft.z[i] - draft.log_sum_exp; }
-float log_p(const TeacherRow& teacher, std::int64_t i) { return teacher.logits[i] - teacher.log_sum_exp; }
+float log_q(const DraftRow& draft, std::int64_t i) {
+  return draft.z[i] - draft.log_sum_exp;
+}
+float log_p(const TeacherRow& teacher, std::int64_t i) {
+  return teacher.logits[i] - teacher.log_sum_exp;
+}
 
 float rkl_value(const TeacherRow& teacher, const DraftRow& draft, std::int64_t n) {
   double sum = 0;
@@ -54,25 +58,28 @@ float jsd_p_part(const TeacherRow& teacher, const DraftRow& draft, std::int64_t 
 }
 
 // Gradients of each kind with respect to z_i; `value` is what the kind's own sum came to.
-void add_kl_gradient(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n, float* g) {
+void add_kl_gradient(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
+                     float* g) {
   for (std::int64_t i = 0; i < n; ++i) g[i] += weight * (draft.q[i] - teacher.p[i]);
 }
-void add_rkl_gradient(float weight, float value, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
-                      float* g) {
+void add_rkl_gradient(float weight, float value, const TeacherRow& teacher, const DraftRow& draft,
+                      std::int64_t n, float* g) {
   for (std::int64_t i = 0; i < n; ++i)
     g[i] += weight * draft.q[i] * (log_q(draft, i) - log_p(teacher, i) - value);
 }
-void add_jsd_gradient(float weight, float q_part, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
-                      float* g) {
+void add_jsd_gradient(float weight, float q_part, const TeacherRow& teacher, const DraftRow& draft,
+                      std::int64_t n, float* g) {
   for (std::int64_t i = 0; i < n; ++i)
     g[i] += 0.5f * weight * draft.q[i] * (log_q(draft, i) - log_mean(teacher, draft, i) - q_part);
 }
-void add_ce_gradient(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n, float* g) {
+void add_ce_gradient(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
+                     float* g) {
   for (std::int64_t i = 0; i < n; ++i) g[i] += weight * draft.q[i];
   g[teacher.best] -= weight;
 }
 // d a / d z, times weight.
-void add_overlap_gradient(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n, float* g) {
+void add_overlap_gradient(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
+                          float* g) {
   for (std::int64_t i = 0; i < n; ++i) {
     const float below = draft.q[i] < teacher.p[i] ? 1.0f : 0.0f;
     g[i] += weight * draft.q[i] * (below - draft.overlap_mass);
@@ -80,7 +87,8 @@ void add_overlap_gradient(float weight, const TeacherRow& teacher, const DraftRo
 }
 
 // Adds weight_of_gradient * d term / d z to g and returns the term's value.
-float term(LossKind kind, float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n, float* g) {
+float term(LossKind kind, float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
+           float* g) {
   switch (kind) {
     case LossKind::kKl:
       add_kl_gradient(weight, teacher, draft, n, g);
@@ -131,8 +139,8 @@ TeacherRow teacher_row(const float* logits, std::int64_t n, float* p) {
   return row;
 }
 
-float loss_row(const std::vector<LossTerm>& terms, const TeacherRow& teacher, std::int64_t n, float gradient_weight,
-               float* z, float* scratch, std::int64_t* best) {
+float loss_row(const std::vector<LossTerm>& terms, const TeacherRow& teacher, std::int64_t n,
+               float gradient_weight, float* z, float* scratch, std::int64_t* best) {
   *best = vargmax(z, n);
   const float z_best = z[*best];
   const float expected = vdot(teacher.p, z, n);
@@ -160,7 +168,8 @@ float loss_row(const std::vector<LossTerm>& terms, const TeacherRow& teacher, st
   }();
   double total = 0;
   for (const LossTerm& t : terms)
-    total += t.weight * term(t.kind, static_cast<float>(t.weight) * gradient_weight, teacher, draft, n, gradient.data());
+    total += t.weight *
+             term(t.kind, static_cast<float>(t.weight) * gradient_weight, teacher, draft, n, gradient.data());
   std::copy(gradient.begin(), gradient.end(), z);
   return static_cast<float>(total);
 }

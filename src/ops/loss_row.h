@@ -10,19 +10,19 @@ namespace eaglet {
 /// A teacher row turned into what every loss needs of it. `p` [n] are its probabilities.
 struct TeacherRow {
   const float* p = nullptr;
-  float entropy_term = 0;      // sum p log p
-  float log_sum_exp = 0;       // of its logits: log p_i = logit_i - log_sum_exp
+  float entropy_term = 0;  // sum p log p
+  float log_sum_exp = 0;   // of its logits: log p_i = logit_i - log_sum_exp
   const float* logits = nullptr;
-  std::int64_t best = 0;       // argmax
+  std::int64_t best = 0;  // argmax
 };
 
 /// Turns teacher logits [n] into probabilities `p` [n] (another array) and the facts above.
 TeacherRow teacher_row(const float* logits, std::int64_t n, float* p);
 
-/// Loss of one row, and its gradient in place: z [n] draft logits in; `gradient_weight` * d loss / d z out (zeros when the weight
-/// is 0). `best` becomes the draft's argmax. `terms` are weighted and added up. `scratch` [n], not used when only kl is asked for.
-/// Source: docs/math/losses.md. Reference: loss_row_ref.h.
-float loss_row(const std::vector<LossTerm>& terms, const TeacherRow& teacher, std::int64_t n, float gradient_weight,
-               float* z, float* scratch, std::int64_t* best);
+/// Loss of one row, and its gradient in place: z [n] draft logits in; `gradient_weight` * d loss / d z out
+/// (zeros when the weight is 0). `best` becomes the draft's argmax. `terms` are weighted and added up.
+/// `scratch` [n], not used when only kl is asked for. Source: docs/math/losses.md. Reference: loss_row_ref.h.
+float loss_row(const std::vector<LossTerm>& terms, const TeacherRow& teacher, std::int64_t n,
+               float gradient_weight, float* z, float* scratch, std::int64_t* best);
 
 }  // namespace eaglet

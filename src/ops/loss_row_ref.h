@@ -10,11 +10,16 @@
 
 namespace eaglet::ref {
 
-// The losses of loss_kind.h on one row, from logits, on any number type. Comparisons look at real parts only, so a complex
-// step gives the exact derivative. lk_hybrid's l is taken from `frozen` logits (no gradient flows through it).
+// The losses of loss_kind.h on one row, from logits, on any number type. Comparisons look at real parts only,
+// so a complex step gives the exact derivative. lk_hybrid's l is taken from `frozen` logits (no gradient
+// flows through it).
 
-inline double real_part(double x) { return x; }
-inline double real_part(const std::complex<double>& x) { return x.real(); }
+inline double real_part(double x) {
+  return x;
+}
+inline double real_part(const std::complex<double>& x) {
+  return x.real();
+}
 
 template <class T>
 std::vector<T> log_softmax(const std::vector<T>& z) {

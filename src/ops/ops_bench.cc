@@ -1,4 +1,5 @@
-// Micro-benchmarks of the ops at the shape of SmolLM2's draft (H 576, 9/3 heads of 64, MLP 1536, Vd 16384), warm caches.
+// Micro-benchmarks of the ops at the shape of SmolLM2's draft (H 576, 9/3 heads of 64, MLP 1536, Vd 16384),
+// warm caches.
 //   cmake --preset dev && cmake --build --preset dev --target ops_bench && build/dev/src/ops_bench
 // Each reports flop/s or bytes/s beside time; compare with BM_Gemm, this machine's GEMM rate in the same run.
 
@@ -43,34 +44,44 @@ void BM_Attention(benchmark::State& state) {
   const std::int64_t length = state.range(0);
   const bool backward = state.range(1) != 0;
   const AttentionShape shape{kHeads, kKvHeads, kHeadDim, 0};
-  const std::vector<float> q = random_floats(length * kHeads * kHeadDim, 1), k = random_floats(length * kKvHeads * kHeadDim, 2);
+  const std::vector<float> q = random_floats(length * kHeads * kHeadDim, 1),
+                           k = random_floats(length * kKvHeads * kHeadDim, 2);
   std::vector<std::int32_t> key(static_cast<std::size_t>(length));
   std::iota(key.begin(), key.end(), 0);
   const auto end = static_cast<std::int32_t>(length);
   const std::vector<AttentionSpan> spans = {{0, end, 0, end}};
-  const AttentionInputs in{length, &spans, key.data(), q.data(), k.data(), k.data(), 0, nullptr, nullptr, nullptr};
+  const AttentionInputs in{length,   &spans, key.data(), q.data(), k.data(),
+                           k.data(), 0,      nullptr,    nullptr,  nullptr};
   const std::int64_t per_thread = attention_scratch_floats(shape, length, 0);
-  std::vector<float> scratch(static_cast<std::size_t>(per_thread * num_threads())), out(q.size()), dq(q.size());
+  std::vector<float> scratch(static_cast<std::size_t>(per_thread * num_threads())), out(q.size()),
+      dq(q.size());
   std::vector<float> lse(static_cast<std::size_t>(length * kHeads)), dk(k.size()), dv(k.size());
   attention(shape, in, out.data(), lse.data(), scratch.data(), per_thread);
   for (auto _ : state) {
     if (backward)
-      attention_backward(shape, in, out.data(), lse.data(), {q.data(), dq.data(), dk.data(), dv.data(), nullptr, nullptr},
-                         scratch.data(), per_thread);
+      attention_backward(shape, in, out.data(), lse.data(),
+                         {q.data(), dq.data(), dk.data(), dv.data(), nullptr, nullptr}, scratch.data(),
+                         per_thread);
     else
       attention(shape, in, out.data(), lse.data(), scratch.data(), per_thread);
   }
-  const double product = static_cast<double>(length * (length + 1) * kHeads * kHeadDim);  // one GEMM over the causal half
+  const double product =
+      static_cast<double>(length * (length + 1) * kHeads * kHeadDim);  // one GEMM over the causal half
   rate(state, "flop/s", product * (backward ? 5 : 2));
 }
-BENCHMARK(BM_Attention)->ArgsProduct({{512, 2048}, {0, 1}})->ArgNames({"T", "backward"})->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_Attention)
+    ->ArgsProduct({{512, 2048}, {0, 1}})
+    ->ArgNames({"T", "backward"})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 // Bound: arithmetic (three GEMMs of 576 x 16384 a stacked row), one exp a logit.
 void BM_HeadLoss(benchmark::State& state) {
   const std::int64_t rows = 512, vocab = 16384;
   const bool train_head = state.range(0) != 0;
   const HeadLossShape shape{kHidden, kHidden, vocab, 3};
-  const std::vector<float> states = random_floats(rows * kHidden, 1), head = random_floats(vocab * kHidden, 2, 0.02);
+  const std::vector<float> states = random_floats(rows * kHidden, 1),
+                           head = random_floats(vocab * kHidden, 2, 0.02);
   std::vector<std::int32_t> teacher(static_cast<std::size_t>(rows)), best(teacher), teacher_best(teacher);
   std::iota(teacher.begin(), teacher.end(), 0);
   const std::vector<float> weight(static_cast<std::size_t>(rows), 1e-3f);
@@ -97,17 +108,20 @@ void BM_RmsNorm(benchmark::State& state) {
   const std::int64_t rows = 4096;
   const std::vector<float> x = random_floats(rows * kHidden, 1), w = random_floats(kHidden, 2);
   std::vector<float> y(x.size()), inv(static_cast<std::size_t>(rows));
-  for (auto _ : state) rms_norm(rows, kHidden, x.data(), kHidden, w.data(), 1e-5, y.data(), kHidden, inv.data());
+  for (auto _ : state)
+    rms_norm(rows, kHidden, x.data(), kHidden, w.data(), 1e-5, y.data(), kHidden, inv.data());
   rate(state, "bytes/s", 2.0 * sizeof(float) * static_cast<double>(rows * kHidden));
 }
 BENCHMARK(BM_RmsNorm)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 void BM_RmsNormBackward(benchmark::State& state) {
   const std::int64_t rows = 4096;
-  const std::vector<float> x = random_floats(rows * kHidden, 1), w = random_floats(kHidden, 2), inv(static_cast<std::size_t>(rows), 1.0f);
+  const std::vector<float> x = random_floats(rows * kHidden, 1), w = random_floats(kHidden, 2),
+                           inv(static_cast<std::size_t>(rows), 1.0f);
   std::vector<float> dx(x.size()), dw(w.size()), partial(static_cast<std::size_t>(num_threads() * kHidden));
   for (auto _ : state)
-    rms_norm_backward(rows, kHidden, x.data(), w.data(), inv.data(), x.data(), false, dx.data(), dw.data(), partial.data());
+    rms_norm_backward(rows, kHidden, x.data(), w.data(), inv.data(), x.data(), false, dx.data(), dw.data(),
+                      partial.data());
   rate(state, "bytes/s", 3.0 * sizeof(float) * static_cast<double>(rows * kHidden));
 }
 BENCHMARK(BM_RmsNormBackward)->Unit(benchmark::kMicrosecond)->UseRealTime();
@@ -115,7 +129,8 @@ BENCHMARK(BM_RmsNormBackward)->Unit(benchmark::kMicrosecond)->UseRealTime();
 // Bound: one exp a value when the arrays sit in the cache, memory when they do not.
 void BM_Swiglu(benchmark::State& state) {
   const std::int64_t rows = 1024;
-  std::vector<float> gate = random_floats(rows * kIntermediate, 1), up = random_floats(rows * kIntermediate, 2), act(gate.size());
+  std::vector<float> gate = random_floats(rows * kIntermediate, 1),
+                     up = random_floats(rows * kIntermediate, 2), act(gate.size());
   for (auto _ : state) swiglu(rows, kIntermediate, gate.data(), up.data(), act.data());
   rate(state, "bytes/s", 3.0 * sizeof(float) * static_cast<double>(rows * kIntermediate));
 }

@@ -26,7 +26,8 @@ std::vector<T> widen(const std::vector<float>& values) {
   return out;
 }
 
-/// d f / d x_i for every i: imag(f(x + i*h e_i)) / h, exact to rounding since nothing is subtracted (Squire and Trapp 1998).
+/// d f / d x_i for every i: imag(f(x + i*h e_i)) / h, exact to rounding since nothing is subtracted (Squire
+/// and Trapp 1998).
 template <class Function>
 std::vector<double> complex_step_gradient(const Function& f, std::vector<Complex> x) {
   constexpr double kStep = 1e-50;

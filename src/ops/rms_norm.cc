@@ -8,8 +8,8 @@
 
 namespace eaglet {
 
-void rms_norm(std::int64_t n, std::int64_t width, const float* x, std::int64_t ldx, const float* w, double eps, float* y,
-              std::int64_t ldy, float* inv) {
+void rms_norm(std::int64_t n, std::int64_t width, const float* x, std::int64_t ldx, const float* w,
+              double eps, float* y, std::int64_t ldy, float* inv) {
   parallel_for(n, 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const double mean = static_cast<double>(vsum_squares(x + i * ldx, width)) / static_cast<double>(width);
@@ -21,8 +21,8 @@ void rms_norm(std::int64_t n, std::int64_t width, const float* x, std::int64_t l
 
 namespace {
 
-void backward_row(std::int64_t width, const float* x, const float* w, float inv, const float* dy, bool accumulate,
-                  float* dx) {
+void backward_row(std::int64_t width, const float* x, const float* w, float inv, const float* dy,
+                  bool accumulate, float* dx) {
   const float mean = vdot3(dy, x, w, width) / static_cast<float>(width);
   const float pull = inv * inv * inv * mean;
   if (accumulate) {

@@ -5,10 +5,11 @@
 namespace eaglet {
 
 /// RMS norm of rows: y = x * inv * w with inv = 1 / sqrt(mean(x^2) + eps).   (docs/math/rms_norm.md)
-///   x [n, width] with row distance ldx, w [width], y [n, width] with row distance ldy, inv [n] (kept for backward).
+///   x [n, width] with row distance ldx, w [width], y [n, width] with row distance ldy, inv [n] (kept for
+///   backward).
 /// y may be x. Reference: rms_norm_ref.h.
-void rms_norm(std::int64_t n, std::int64_t width, const float* x, std::int64_t ldx, const float* w, double eps, float* y,
-              std::int64_t ldy, float* inv);
+void rms_norm(std::int64_t n, std::int64_t width, const float* x, std::int64_t ldx, const float* w,
+              double eps, float* y, std::int64_t ldy, float* inv);
 
 /// Backward of rms_norm: dx = inv * (dy*w) - x * inv^3 * mean(dy*w*x), dw += sum over rows of dy * x * inv.
 ///   dx [n, width] is added to when `accumulate`, else overwritten. dw may be nullptr (a frozen weight).

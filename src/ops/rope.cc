@@ -6,8 +6,8 @@
 
 namespace eaglet {
 
-void rope_angles(std::int64_t n, const std::int32_t* positions, std::int64_t half, const float* inv_freq, float scaling,
-                 float* cos, float* sin) {
+void rope_angles(std::int64_t n, const std::int32_t* positions, std::int64_t half, const float* inv_freq,
+                 float scaling, float* cos, float* sin) {
   parallel_for(n, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       for (std::int64_t j = 0; j < half; ++j) {
@@ -21,8 +21,8 @@ void rope_angles(std::int64_t n, const std::int32_t* positions, std::int64_t hal
 
 namespace {
 
-void rotate(std::int64_t n, std::int64_t heads, std::int64_t half, const float* cos, const float* sin, float direction,
-            float* x) {
+void rotate(std::int64_t n, std::int64_t heads, std::int64_t half, const float* cos, const float* sin,
+            float direction, float* x) {
   parallel_for(n, 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const float* c = cos + i * half;
@@ -42,12 +42,13 @@ void rotate(std::int64_t n, std::int64_t heads, std::int64_t half, const float* 
 
 }  // namespace
 
-void rope_rotate(std::int64_t n, std::int64_t heads, std::int64_t half, const float* cos, const float* sin, float* x) {
+void rope_rotate(std::int64_t n, std::int64_t heads, std::int64_t half, const float* cos, const float* sin,
+                 float* x) {
   rotate(n, heads, half, cos, sin, 1.0f, x);
 }
 
-void rope_rotate_backward(std::int64_t n, std::int64_t heads, std::int64_t half, const float* cos, const float* sin,
-                          float* dx) {
+void rope_rotate_backward(std::int64_t n, std::int64_t heads, std::int64_t half, const float* cos,
+                          const float* sin, float* dx) {
   rotate(n, heads, half, cos, sin, -1.0f, dx);
 }
 

@@ -8,7 +8,8 @@
 
 namespace eaglet {
 
-void gather_rows(std::int64_t n, std::int64_t width, const float* from, const std::int32_t* index, float* to) {
+void gather_rows(std::int64_t n, std::int64_t width, const float* from, const std::int32_t* index,
+                 float* to) {
   parallel_for(n, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       std::memcpy(to + i * width, from + (index != nullptr ? index[i] : i) * width,
@@ -16,7 +17,8 @@ void gather_rows(std::int64_t n, std::int64_t width, const float* from, const st
   });
 }
 
-void scatter_add_rows(std::int64_t n, std::int64_t width, const float* from, const std::int32_t* index, float* to) {
+void scatter_add_rows(std::int64_t n, std::int64_t width, const float* from, const std::int32_t* index,
+                      float* to) {
   parallel_for(n, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       vaxpy(1.0f, from + i * width, width, to + (index != nullptr ? index[i] : i) * width);

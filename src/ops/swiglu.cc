@@ -13,7 +13,8 @@ void swiglu(std::int64_t n, std::int64_t width, const float* gate, const float* 
 
 void swiglu_backward(std::int64_t n, std::int64_t width, float* gate, float* up, float* d_act) {
   parallel_for(n * width, 4096, [&](std::int64_t begin, std::int64_t end) {
-    vsilu_mul_backward(gate + begin, up + begin, d_act + begin, end - begin, gate + begin, up + begin, d_act + begin);
+    vsilu_mul_backward(gate + begin, up + begin, d_act + begin, end - begin, gate + begin, up + begin,
+                       d_act + begin);
   });
 }
 

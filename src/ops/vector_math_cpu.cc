@@ -4,9 +4,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/vector_math_cpu.cc"
-#include <hwy/foreach_target.h>  // compiles this file once per CPU kind
-
 #include <hwy/contrib/math/math-inl.h>
+#include <hwy/foreach_target.h>  // compiles this file once per CPU kind
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -26,16 +25,23 @@ HWY_INLINE void for_each(std::int64_t n, const Body& body, const Tail& tail) {
   for (; i < n; ++i) tail(i);
 }
 
-HWY_INLINE float sum_lanes(V v) { return hn::GetLane(hn::SumOfLanes(D(), v)); }
+HWY_INLINE float sum_lanes(V v) {
+  return hn::GetLane(hn::SumOfLanes(D(), v));
+}
 
-// exp of one scalar by the same polynomial as the vectors, so that a tail element has the bits of a body element.
-HWY_INLINE float exp_one(float x) { return hn::GetLane(hn::Exp(D(), hn::Set(D(), x))); }
+// exp of one scalar by the same polynomial as the vectors, so that a tail element has the bits of a body
+// element.
+HWY_INLINE float exp_one(float x) {
+  return hn::GetLane(hn::Exp(D(), hn::Set(D(), x)));
+}
 
 HWY_INLINE V sigmoid(V g) {
   const D d;
   return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(g))));
 }
-HWY_INLINE float sigmoid_one(float g) { return hn::GetLane(sigmoid(hn::Set(D(), g))); }
+HWY_INLINE float sigmoid_one(float g) {
+  return hn::GetLane(sigmoid(hn::Set(D(), g)));
+}
 
 float Max(const float* x, std::int64_t n) {
   const D d;
@@ -107,9 +113,8 @@ void Axpy(float a, const float* x, std::int64_t n, float* y) {
   const V va = hn::Set(d, a);
   for_each(
       n,
-      [&](std::int64_t i) HWY_ATTR {
-        hn::StoreU(hn::MulAdd(va, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
-      },
+      [&](std::int64_t i)
+          HWY_ATTR { hn::StoreU(hn::MulAdd(va, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i); },
       [&](std::int64_t i) { y[i] += a * x[i]; });
 }
 
@@ -118,9 +123,8 @@ void ScaleBy(float a, const float* x, const float* w, std::int64_t n, float* y) 
   const V va = hn::Set(d, a);
   for_each(
       n,
-      [&](std::int64_t i) HWY_ATTR {
-        hn::StoreU(hn::Mul(hn::Mul(va, hn::LoadU(d, x + i)), hn::LoadU(d, w + i)), d, y + i);
-      },
+      [&](std::int64_t i)
+          HWY_ATTR { hn::StoreU(hn::Mul(hn::Mul(va, hn::LoadU(d, x + i)), hn::LoadU(d, w + i)), d, y + i); },
       [&](std::int64_t i) { y[i] = a * x[i] * w[i]; });
 }
 
@@ -135,7 +139,8 @@ void SiluMul(const float* g, const float* u, std::int64_t n, float* y) {
       [&](std::int64_t i) HWY_ATTR { y[i] = g[i] * sigmoid_one(g[i]) * u[i]; });
 }
 
-void SiluMulBackward(const float* g, const float* u, const float* dy, std::int64_t n, float* dg, float* du, float* y) {
+void SiluMulBackward(const float* g, const float* u, const float* dy, std::int64_t n, float* dg, float* du,
+                     float* y) {
   const D d;
   const V one = hn::Set(d, 1.0f);
   for_each(
@@ -187,7 +192,9 @@ HWY_EXPORT(SiluMul);
 HWY_EXPORT(SiluMulBackward);
 HWY_EXPORT(SoftmaxBackward);
 
-float vmax(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(Max)(x, n); }
+float vmax(const float* x, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(Max)(x, n);
+}
 
 std::int64_t vargmax(const float* x, std::int64_t n) {
   const float best = vmax(x, n);
@@ -199,9 +206,15 @@ std::int64_t vargmax(const float* x, std::int64_t n) {
 float vexp_sum(const float* x, std::int64_t n, float scale, float shift, float* y) {
   return HWY_DYNAMIC_DISPATCH(ExpSum)(x, n, scale, shift, y);
 }
-float vdot(const float* x, const float* y, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(Dot)(x, y, n); }
-float vsum_squares(const float* x, std::int64_t n) { return vdot(x, x, n); }
-void vaxpy(float a, const float* x, std::int64_t n, float* y) { HWY_DYNAMIC_DISPATCH(Axpy)(a, x, n, y); }
+float vdot(const float* x, const float* y, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(Dot)(x, y, n);
+}
+float vsum_squares(const float* x, std::int64_t n) {
+  return vdot(x, x, n);
+}
+void vaxpy(float a, const float* x, std::int64_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(Axpy)(a, x, n, y);
+}
 void vaxpby(float a, const float* x, float b, std::int64_t n, float* y) {
   HWY_DYNAMIC_DISPATCH(Axpby)(a, x, b, n, y);
 }

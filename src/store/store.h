@@ -12,12 +12,13 @@ namespace eaglet {
 
 /// What every state in a store has in common; written in each shard's header, checked on every open.
 struct StoreHeader {
-  std::string target_identity;             // TargetFacts::identity of the model that made the states
+  std::string target_identity;  // TargetFacts::identity of the model that made the states
   std::string target_name;
-  std::int64_t hidden = 0;                 // width of one state
-  std::int64_t target_layers = 0;          // n
-  std::vector<std::int32_t> aux_layers;    // captured layers: id k = residual stream after k layers (vLLM numbering)
-  bool last_state_is_pre_norm = true;      // state n, before the final norm
+  std::int64_t hidden = 0;         // width of one state
+  std::int64_t target_layers = 0;  // n
+  std::vector<std::int32_t>
+      aux_layers;  // captured layers: id k = residual stream after k layers (vLLM numbering)
+  bool last_state_is_pre_norm = true;  // state n, before the final norm
   Dtype dtype = Dtype::kBF16;
   std::int64_t slots() const { return static_cast<std::int64_t>(aux_layers.size()) + 1; }
   bool operator==(const StoreHeader&) const = default;
@@ -28,17 +29,18 @@ struct DocumentStates {
   std::string id;
   std::vector<std::int32_t> input_ids;
   std::vector<std::uint8_t> loss_mask;
-  std::vector<std::uint16_t> states;       // bf16 [tokens, slots, hidden]: aux layers in order, then the last state
+  std::vector<std::uint16_t>
+      states;  // bf16 [tokens, slots, hidden]: aux layers in order, then the last state
 };
 
-/// Appends documents to shards of about `shard_bytes` in `directory` (docs/formats/store.md). A document is safe
-/// once append() returned and flush()/finish() or the next shard roll made it durable; a kill at any byte loses at
-/// most the documents after the last durable one, and the next open() takes up what is whole and says what it cut.
-/// One writer per directory; readers may read finished shards at the same time.
+/// Appends documents to shards of about `shard_bytes` in `directory` (docs/formats/store.md). A document is
+/// safe once append() returned and flush()/finish() or the next shard roll made it durable; a kill at any
+/// byte loses at most the documents after the last durable one, and the next open() takes up what is whole
+/// and says what it cut. One writer per directory; readers may read finished shards at the same time.
 class StoreWriter {
  public:
-  /// kBusy when another writer is there, kConfig when the directory holds states of another target or other layers,
-  /// kDataLoss naming a damaged finished shard.
+  /// kBusy when another writer is there, kConfig when the directory holds states of another target or other
+  /// layers, kDataLoss naming a damaged finished shard.
   static Result<std::unique_ptr<StoreWriter>> open(const std::string& directory, const StoreHeader& header,
                                                    std::uint64_t shard_bytes = std::uint64_t{1} << 30);
   virtual ~StoreWriter() = default;
@@ -46,8 +48,8 @@ class StoreWriter {
   virtual const std::vector<std::string>& finished_ids() const = 0;
   /// What open() had to cut or throw away after a kill; empty when nothing.
   virtual const std::vector<std::string>& recovery_notes() const = 0;
-  /// kInvalidArgument when the document is malformed or its id is in the store already, kNumeric when a state is not
-  /// finite, kNoSpace when the disk is full. The store stays as it was before a failed append.
+  /// kInvalidArgument when the document is malformed or its id is in the store already, kNumeric when a state
+  /// is not finite, kNoSpace when the disk is full. The store stays as it was before a failed append.
   virtual Status append(const DocumentStates& document) = 0;
   /// Makes everything appended so far durable.
   virtual Status flush() = 0;
@@ -59,11 +61,12 @@ struct StoredDocument {
   std::string id;
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;
-  std::int64_t first_supervised = 0;       // index of the first supervised token; `tokens` when there is none
+  std::int64_t first_supervised = 0;  // index of the first supervised token; `tokens` when there is none
 };
 
-/// Which states to read as fp32: `count` tokens of the captured layers from `aux_first` on, and as many of the last
-/// state from `last_first` on (training pairs a token's captured layers with the next token's last state).
+/// Which states to read as fp32: `count` tokens of the captured layers from `aux_first` on, and as many of
+/// the last state from `last_first` on (training pairs a token's captured layers with the next token's last
+/// state).
 struct StateRange {
   std::int64_t aux_first = 0, last_first = 0, count = 0;
 };
@@ -83,8 +86,8 @@ class StoreReader {
   virtual Result<DocumentStates> read(std::size_t i) const = 0;
   /// Ids, mask and id only (states stay empty): touches no state, so it is cheap on a large store.
   virtual Result<DocumentStates> read_tokens(std::size_t i) const = 0;
-  /// aux [count, aux layers * hidden] and last [count, hidden] as fp32, straight from the mapped shard. Checks the
-  /// checksum of all the document's states. kInvalidArgument when the range leaves the document.
+  /// aux [count, aux layers * hidden] and last [count, hidden] as fp32, straight from the mapped shard.
+  /// Checks the checksum of all the document's states. kInvalidArgument when the range leaves the document.
   virtual Status read_states_f32(std::size_t i, const StateRange& range, float* aux, float* last) const = 0;
   /// Reads and checks every byte, and that every state is finite; the first damage comes back as an error
   /// (kDataLoss, kNumeric). kInterrupted after a signal.

@@ -29,6 +29,8 @@ bool FloatArena::allocate() {
   return true;
 }
 
-void FloatArena::Unmap::operator()(float* block) const { munmap(block, bytes); }
+void FloatArena::Unmap::operator()(float* block) const {
+  munmap(block, bytes);
+}
 
 }  // namespace eaglet

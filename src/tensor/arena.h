@@ -8,9 +8,9 @@
 
 namespace eaglet {
 
-/// One block of fp32 memory, planned first and taken once: book() every buffer, allocate(), then ask for pointers.
-/// Buffers start at 64-byte boundaries. Pages are not touched before they are used, so what a batch does not need
-/// costs no resident memory. In debug builds fresh memory is NaN, so a missing write shows.
+/// One block of fp32 memory, planned first and taken once: book() every buffer, allocate(), then ask for
+/// pointers. Buffers start at 64-byte boundaries. Pages are not touched before they are used, so what a batch
+/// does not need costs no resident memory. In debug builds fresh memory is NaN, so a missing write shows.
 class FloatArena {
  public:
   using Handle = std::size_t;

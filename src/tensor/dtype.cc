@@ -11,17 +11,23 @@ struct DtypeFacts {
   std::size_t bytes;
 };
 constexpr DtypeFacts kFacts[] = {
-    {Dtype::kF32, "F32", 4},     {Dtype::kBF16, "BF16", 2}, {Dtype::kF16, "F16", 2},
-    {Dtype::kF64, "F64", 8},     {Dtype::kI64, "I64", 8},   {Dtype::kI32, "I32", 4},
-    {Dtype::kU8, "U8", 1},       {Dtype::kBool, "BOOL", 1}, {Dtype::kF8E4M3, "F8_E4M3", 1},
-    {Dtype::kI8, "I8", 1},       {Dtype::kI16, "I16", 2},   {Dtype::kU16, "U16", 2},
-    {Dtype::kU32, "U32", 4},     {Dtype::kU64, "U64", 8},   {Dtype::kF8E5M2, "F8_E5M2", 1},
+    {Dtype::kF32, "F32", 4}, {Dtype::kBF16, "BF16", 2}, {Dtype::kF16, "F16", 2},
+    {Dtype::kF64, "F64", 8}, {Dtype::kI64, "I64", 8},   {Dtype::kI32, "I32", 4},
+    {Dtype::kU8, "U8", 1},   {Dtype::kBool, "BOOL", 1}, {Dtype::kF8E4M3, "F8_E4M3", 1},
+    {Dtype::kI8, "I8", 1},   {Dtype::kI16, "I16", 2},   {Dtype::kU16, "U16", 2},
+    {Dtype::kU32, "U32", 4}, {Dtype::kU64, "U64", 8},   {Dtype::kF8E5M2, "F8_E5M2", 1},
 };
-const DtypeFacts& facts(Dtype dtype) { return kFacts[static_cast<std::size_t>(dtype)]; }
+const DtypeFacts& facts(Dtype dtype) {
+  return kFacts[static_cast<std::size_t>(dtype)];
+}
 }  // namespace
 
-std::size_t dtype_bytes(Dtype dtype) { return facts(dtype).bytes; }
-std::string_view dtype_name(Dtype dtype) { return facts(dtype).name; }
+std::size_t dtype_bytes(Dtype dtype) {
+  return facts(dtype).bytes;
+}
+std::string_view dtype_name(Dtype dtype) {
+  return facts(dtype).name;
+}
 
 std::optional<Dtype> dtype_from_name(std::string_view name) {
   for (const DtypeFacts& f : kFacts)
@@ -48,7 +54,8 @@ std::uint16_t f32_to_f16(float value) {
   if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00u);
   if (magnitude >= 65520.0f) return static_cast<std::uint16_t>(sign | 0x7c00u);  // rounds to infinity
   if (magnitude < 0x1.0p-14f) {  // subnormal: nearbyint rounds to nearest even
-    return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(std::nearbyint(std::ldexp(magnitude, 24))));
+    return static_cast<std::uint16_t>(sign |
+                                      static_cast<std::uint16_t>(std::nearbyint(std::ldexp(magnitude, 24))));
   }
   const std::uint32_t rounded = (bits & 0x7fffffffu) + 0xfffu + ((bits >> 13) & 1u);
   return static_cast<std::uint16_t>(sign | ((rounded - (112u << 23)) >> 13));

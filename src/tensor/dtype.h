@@ -11,7 +11,21 @@ namespace eaglet {
 
 /// Element types of stored tensors. Values are written to disk: never renumber.
 enum class Dtype : std::uint8_t {
-  kF32 = 0, kBF16 = 1, kF16 = 2, kF64 = 3, kI64 = 4, kI32 = 5, kU8 = 6, kBool = 7, kF8E4M3 = 8, kI8 = 9, kI16 = 10, kU16 = 11, kU32 = 12, kU64 = 13, kF8E5M2 = 14,
+  kF32 = 0,
+  kBF16 = 1,
+  kF16 = 2,
+  kF64 = 3,
+  kI64 = 4,
+  kI32 = 5,
+  kU8 = 6,
+  kBool = 7,
+  kF8E4M3 = 8,
+  kI8 = 9,
+  kI16 = 10,
+  kU16 = 11,
+  kU32 = 12,
+  kU64 = 13,
+  kF8E5M2 = 14,
 };
 
 std::size_t dtype_bytes(Dtype dtype);
