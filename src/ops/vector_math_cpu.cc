@@ -4,9 +4,12 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/vector_math_cpu.cc"
+// foreach_target compiles this file once per CPU kind and must come before every -inl.h.
+// clang-format off
+#include <hwy/foreach_target.h>
 #include <hwy/contrib/math/math-inl.h>
-#include <hwy/foreach_target.h>  // compiles this file once per CPU kind
 #include <hwy/highway.h>
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace eaglet {
