@@ -181,21 +181,39 @@ void zero_key_gradients(Core* core) {
   zero_rows(core->num_keys(), d.kv_width(), b.d_embed_v);
 }
 
+// Everything from `first` to the end of the block has its last contribution. The table's order is the order
+// in which backward finishes, turned round: fc, layers, norm, head.
+void tell_final(const Core& core, const float* first) {
+  if (core.sharing.on_final && first != nullptr) core.sharing.on_final(first - core.gradient_block);
+}
+
+void tell_layer_final(const Core& core, std::int64_t layer) {
+  const LayerWeights& g = core.gradients.layers[static_cast<std::size_t>(layer)];
+  if (layer == 0)  // q, k and v still wait for the embedding half
+    tell_final(core, g.o);
+  else
+    tell_final(core, g.state_norm);
+}
+
 }  // namespace
 
 void backward(Core* core) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
   zero_key_gradients(core);
+  tell_final(*core, core->gradients.lm_head);
   for (int k = static_cast<int>(d.K) - 1; k >= 0; --k) {
     start_step(k, core);
+    if (k == 0) tell_final(*core, core->gradients.norm);
     for (std::int64_t layer = d.L - 1; layer >= 0; --layer) {
       layer_backward(k, layer, core);
+      if (k == 0) tell_layer_final(*core, layer);
       if (layer > 0) std::swap(b.d_x, b.d_in);  // x_in of this layer is x_out of the one below
     }
   }
   embeddings_backward(core);
   fuse_backward(core);
+  tell_final(*core, core->gradient_block);
 }
 
 }  // namespace eaglet::draft_core

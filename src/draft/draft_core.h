@@ -100,6 +100,8 @@ struct Core {
   }
   RopeTable rope;
   AllWeights weights, gradients;
+  GradientSharing sharing;
+  const float* gradient_block = nullptr;  // all gradients, in table order
   RowPlan plan;
   Buffers buffers;
 

@@ -161,10 +161,12 @@ void head_and_loss(const DraftInputs& inputs, bool with_gradients, Core* core) {
     const RowPlan::Step& step = core->plan.steps[k];
     // 1e-5 in the denominator as speculators has it: a step without a counted row then weighs nothing instead
     // of NaN.
-    const auto weight = static_cast<float>(decay / (static_cast<double>(step.counted) + 1e-5));
+    const bool own = core->sharing.counted.empty();
+    const double counted = own ? static_cast<double>(step.counted) : core->sharing.counted[k];
+    const auto weight = static_cast<float>(decay / (counted + 1e-5));
     b.entry_weight[k].clear();
-    for (const std::uint8_t counted : step.entry_counted)
-      b.entry_weight[k].push_back(counted != 0 ? weight : 0.0f);
+    for (const std::uint8_t counts : step.entry_counted)
+      b.entry_weight[k].push_back(counts != 0 ? weight : 0.0f);
     decay *= core->options.step_decay;
     in.xs.push_back(b.xs[k]);
     in.teacher.push_back(&step.entry_teacher);

@@ -84,6 +84,7 @@ class Model : public DraftModel {
                     "make max_seq_len smaller");
     with_gradients_ = with_gradients;
     if (with_gradients) gradients_.resize(static_cast<std::size_t>(trainable_));
+    core_.gradient_block = gradients_.data();
     core_.gradients = draft_core::point_into(core_.config, weights_.table, gradients_.data(),
                                              static_cast<std::int64_t>(gradients_.size()));
     return {};
@@ -92,6 +93,7 @@ class Model : public DraftModel {
   DraftWeights& weights() override { return weights_; }
   std::vector<float>& gradients() override { return gradients_; }
   std::int64_t trainable_elements() const override { return trainable_; }
+  GradientSharing& sharing() override { return core_.sharing; }
   std::uint64_t memory_bytes() const override {
     return core_.buffers.arena.bytes() +
            sizeof(float) * (weights_.values.size() + gradients_.size() + core_.verifier_head.size());
@@ -101,7 +103,7 @@ class Model : public DraftModel {
     EAGLET_RETURN_IF_ERROR(check_inputs(inputs, with_gradients));
     plan_rows(inputs.rows, core_.options.ttt_steps, inputs.document_ids, inputs.position_ids,
               inputs.loss_mask, &core_.plan);
-    if (with_gradients) std::fill(gradients_.begin(), gradients_.end(), 0.0f);
+    if (with_gradients && !core_.sharing.accumulate) std::fill(gradients_.begin(), gradients_.end(), 0.0f);
     draft_core::forward(inputs, &core_);
     draft_core::head_and_loss(inputs, with_gradients, &core_);
     StepSums sums = count(inputs);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,6 +63,15 @@ struct StepSums {
   double loss(double step_decay) const;
 };
 
+/// How the gradients of a batch join those of the other batches of one update (accumulation, ranks).
+struct GradientSharing {
+  bool accumulate = false;      // add to gradients() instead of overwriting them
+  std::vector<double> counted;  // [K] rows counted by depth over all batches of the update; empty: this one's
+  /// Called while backward runs: gradients() from this element to the end have their last contribution. The
+  /// value falls from call to call, to 0 at the end. May be empty.
+  std::function<void(std::int64_t first_final)> on_final;
+};
+
 /// Forward and backward of the draft over K drafting steps, with row skipping (docs/math/draft.md). All
 /// memory is taken in create(); step() allocates nothing. Same inputs, same thread count: same bits. Not
 /// thread-safe.
@@ -78,7 +88,10 @@ class DraftModel {
   virtual std::int64_t trainable_elements() const = 0;
   /// Bytes this object holds, for the log's first lines.
   virtual std::uint64_t memory_bytes() const = 0;
-  /// Forward (and backward when `with_gradients`): gradients of sum_k decay^k * loss_k / (counted_k + 1e-5).
+  /// What the next steps do with their gradients; changed in place by the caller.
+  virtual GradientSharing& sharing() = 0;
+  /// Forward (and backward when `with_gradients`): gradients of sum_k decay^k * loss_k / (counted_k + 1e-5),
+  /// counted over this batch, or as sharing() says.
   /// kNumeric when the loss is not finite (gradients are then useless). kInvalidArgument when rows >
   /// max_rows.
   virtual Result<StepSums> step(const DraftInputs& inputs, bool with_gradients,

@@ -166,4 +166,14 @@ void plan_rows(std::int64_t rows, int ttt_steps, const std::int32_t* document_id
   Planner(rows, ttt_steps, position_ids, loss_mask, plan).run(document_ids);
 }
 
+void count_rows(std::int64_t rows, int steps, const std::int32_t* document_ids, const std::uint8_t* loss_mask,
+                std::vector<double>* counted) {
+  for (std::int64_t p = 0; p < rows; ++p) {
+    if (document_ids[p] < 0 || loss_mask[p] == 0) continue;
+    // Row p is the teacher of row p-k at step k, when that lies in the same document.
+    for (int k = 0; k < steps && k <= p && document_ids[p - k] == document_ids[p]; ++k)
+      ++(*counted)[static_cast<std::size_t>(k)];
+  }
+}
+
 }  // namespace eaglet

@@ -45,4 +45,8 @@ struct RowPlan {
 void plan_rows(std::int64_t rows, int ttt_steps, const std::int32_t* document_ids,
                const std::int32_t* position_ids, const std::uint8_t* loss_mask, RowPlan* plan);
 
+/// Rows that count at each step, added to `counted` [steps]: what plan_rows() puts into Step::counted.
+void count_rows(std::int64_t rows, int steps, const std::int32_t* document_ids, const std::uint8_t* loss_mask,
+                std::vector<double>* counted);
+
 }  // namespace eaglet
