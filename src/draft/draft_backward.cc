@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "draft/draft_core.h"
+#include "ops/bias.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -19,10 +20,13 @@ void mlp_backward(const LayerRows& rows, std::int64_t layer, Core* core, LayerSt
   linear_backward_input(rows.n_q, d.H, d.F, b.d_x, w.down, d.F, false, b.act);
   swiglu_backward(rows.n_q, d.F, s->gate, s->up, b.act);  // gate, up become their gradients, act is act again
   linear_backward_weight(rows.n_q, d.H, d.F, b.d_x, b.act, d.F, g.down);
+  bias_backward(rows.n_q, d.H, b.d_x, g.down_bias);
   linear_backward_input(rows.n_q, d.F, d.H, s->gate, w.gate, d.H, false, b.d_part);
   linear_backward_input(rows.n_q, d.F, d.H, s->up, w.up, d.H, true, b.d_part);
   linear_backward_weight(rows.n_q, d.F, d.H, s->gate, s->zn, d.H, g.gate);
   linear_backward_weight(rows.n_q, d.F, d.H, s->up, s->zn, d.H, g.up);
+  bias_backward(rows.n_q, d.F, s->gate, g.gate_bias);
+  bias_backward(rows.n_q, d.F, s->up, g.up_bias);
   rms_norm_backward(rows.n_q, d.H, s->x_mid, w.post_norm, s->z_inv, b.d_part, true, b.d_x, g.post_norm,
                     b.norm_partial);
 }
@@ -48,8 +52,9 @@ void attention_part_backward(int k, const LayerRows& rows, std::int64_t layer, C
   const LayerWeights& g = core->gradients.layers[static_cast<std::size_t>(layer)];
   linear_backward_input(rows.n_q, d.H, d.q_width(), b.d_x, w.o, d.q_width(), false, b.d_attn);
   linear_backward_weight(rows.n_q, d.H, d.q_width(), b.d_x, s->attn, d.q_width(), g.o);
-  AttentionPointers pointers;
-  const AttentionInputs in = attention_inputs(*core, k, layer, rows, &pointers);
+  bias_backward(rows.n_q, d.H, b.d_x, g.o_bias);
+  const AttentionInputs in = attention_inputs(k, layer, rows, core);
+  const AttentionPointers& pointers = core->attention_pointers;
   const LayerStep& zero = b.at[0][static_cast<std::size_t>(layer)];
   AttentionGradients gradients;
   gradients.d_out = b.d_attn;
@@ -81,7 +86,12 @@ void qkv_backward(const LayerRows& rows, std::int64_t layer, Core* core, LayerSt
   linear_backward_input(rows.n_in, d.kv_width(), d.H, s->d_v, w.v + state, columns, true, b.d_hn);
   linear_backward_input(rows.n_q, d.q_width(), d.H, b.d_q, w.q + state, columns, false, b.d_part);
   scatter_add_rows(rows.n_q, d.H, b.d_part, rows.q_in, b.d_hn);
-  if (layer > 0) return;
+  if (layer > 0) {
+    bias_backward(rows.n_q, d.q_width(), b.d_q, g.q_bias);
+    bias_backward(rows.n_in, d.kv_width(), s->d_k, g.k_bias);
+    bias_backward(rows.n_in, d.kv_width(), s->d_v, g.v_bias);
+    return;
+  }
   scatter_add_rows(rows.n_q, d.q_width(), b.d_q, rows.q_source, b.d_embed_q);
   scatter_add_rows(rows.n_in, d.kv_width(), s->d_k, rows.in_source, b.d_embed_k);
   scatter_add_rows(rows.n_in, d.kv_width(), s->d_v, rows.in_source, b.d_embed_v);
@@ -112,35 +122,40 @@ void start_step(int k, Core* core) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
   const auto step = static_cast<std::size_t>(k), last = static_cast<std::size_t>(d.L - 1);
-  const RowPlan::Step& plan = core->plan.steps[step];
+  const ChunkPlan::Step& plan = core->chunk.steps[step];
   const std::int64_t live = core->num_live(k);
   const bool carried = k + 1 < d.K;
   zero_rows(live, d.H, b.d_part);
-  scatter_add_rows(static_cast<std::int64_t>(plan.entry_live.size()), d.H, b.d_xs[step],
-                   plan.entry_live.data(), b.d_part);
+  scatter_add_rows(static_cast<std::int64_t>(plan.entry_live.size()), d.H, b.xs[step], plan.entry_live.data(),
+                   b.d_part);
   if (carried && core->config.norm_output)
-    scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->plan.steps[step + 1].parent.data(), b.d_part);
+    scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->chunk.steps[step + 1].parent.data(), b.d_part);
   rms_norm_backward(live, d.H, b.at[step][last].x_out, core->weights.norm, b.f_inv[step], b.d_part, false,
                     b.d_x, core->gradients.norm, b.norm_partial);
   if (carried && !core->config.norm_output)
-    scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->plan.steps[step + 1].parent.data(), b.d_x);
+    scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->chunk.steps[step + 1].parent.data(), b.d_x);
 }
 
 void embeddings_backward(Core* core) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
-  const std::int64_t keys = core->num_keys();
+  const std::int64_t rows = core->num_rows();
   const LayerWeights& w = core->weights.layers[0];
   const LayerWeights& g = core->gradients.layers[0];
-  linear_backward_weight(keys, d.q_width(), d.H, b.d_embed_q, b.embed_normed, 2 * d.H, g.q);
-  linear_backward_weight(keys, d.kv_width(), d.H, b.d_embed_k, b.embed_normed, 2 * d.H, g.k);
-  linear_backward_weight(keys, d.kv_width(), d.H, b.d_embed_v, b.embed_normed, 2 * d.H, g.v);
-  linear_backward_input(keys, d.q_width(), d.H, b.d_embed_q, w.q, 2 * d.H, false, b.d_hn);
-  linear_backward_input(keys, d.kv_width(), d.H, b.d_embed_k, w.k, 2 * d.H, true, b.d_hn);
-  linear_backward_input(keys, d.kv_width(), d.H, b.d_embed_v, w.v, 2 * d.H, true, b.d_hn);
-  // The embeddings are the target's and frozen: only the norm's weight learns.
-  rms_norm_backward(keys, d.H, b.embed, core->weights.embed_norm, b.embed_inv, b.d_hn, false, nullptr,
+  linear_backward_weight(rows, d.q_width(), d.H, b.d_embed_q, b.embed_normed, 2 * d.H, g.q);
+  linear_backward_weight(rows, d.kv_width(), d.H, b.d_embed_k, b.embed_normed, 2 * d.H, g.k);
+  linear_backward_weight(rows, d.kv_width(), d.H, b.d_embed_v, b.embed_normed, 2 * d.H, g.v);
+  bias_backward(rows, d.q_width(), b.d_embed_q, g.q_bias);
+  bias_backward(rows, d.kv_width(), b.d_embed_k, g.k_bias);
+  bias_backward(rows, d.kv_width(), b.d_embed_v, g.v_bias);
+  linear_backward_input(rows, d.q_width(), d.H, b.d_embed_q, w.q, 2 * d.H, false, b.d_hn);
+  linear_backward_input(rows, d.kv_width(), d.H, b.d_embed_k, w.k, 2 * d.H, true, b.d_hn);
+  linear_backward_input(rows, d.kv_width(), d.H, b.d_embed_v, w.v, 2 * d.H, true, b.d_hn);
+  float* d_embed = core->gradients.embed == nullptr ? nullptr : b.d_part;  // frozen: only the norm learns
+  rms_norm_backward(rows, d.H, b.embed, core->weights.embed_norm, b.embed_inv, b.d_hn, false, d_embed,
                     core->gradients.embed_norm, b.norm_partial);
+  if (d_embed != nullptr)
+    scatter_add_repeated_rows(rows, d.H, d_embed, b.tokens.data(), core->gradients.embed);
 }
 
 // d_in holds the gradient of h0 [S, H].
@@ -167,22 +182,21 @@ void fuse_backward(Core* core) {
     }
 }
 
-void zero_key_gradients(Core* core) {
+void zero_chunk_gradients(Core* core) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
-  for (int k = 0; k < d.K; ++k)
+  for (int k = 1; k < d.K; ++k)
     for (LayerStep& s : b.at[static_cast<std::size_t>(k)]) {
-      const std::int64_t rows = k == 0 ? core->num_keys() : core->num_live(k);
-      zero_rows(rows, d.kv_width(), s.d_k);
-      zero_rows(rows, d.kv_width(), s.d_v);
+      zero_rows(core->num_live(k), d.kv_width(), s.d_k);
+      zero_rows(core->num_live(k), d.kv_width(), s.d_v);
     }
-  zero_rows(core->num_keys(), d.q_width(), b.d_embed_q);
-  zero_rows(core->num_keys(), d.kv_width(), b.d_embed_k);
-  zero_rows(core->num_keys(), d.kv_width(), b.d_embed_v);
+  zero_rows(core->num_rows(), d.q_width(), b.d_embed_q);
+  zero_rows(core->num_rows(), d.kv_width(), b.d_embed_k);
+  zero_rows(core->num_rows(), d.kv_width(), b.d_embed_v);
 }
 
 // Everything from `first` to the end of the block has its last contribution. The table's order is the order
-// in which backward finishes, turned round: fc, layers, norm, head.
+// in which backward finishes, turned round: embeddings, fc, layers, norm, head.
 void tell_final(const Core& core, const float* first) {
   if (core.sharing.on_final && first != nullptr) core.sharing.on_final(first - core.gradient_block);
 }
@@ -197,23 +211,31 @@ void tell_layer_final(const Core& core, std::int64_t layer) {
 
 }  // namespace
 
-void backward(Core* core) {
+void zero_key_gradients(Core* core) {
+  const std::int64_t rows = core->row_plan.keys, width = core->dims.kv_width();
+  for (const BatchKeys& keys : core->buffers.keys) {
+    zero_rows(rows, width, keys.d_k);
+    zero_rows(rows, width, keys.d_v);
+  }
+}
+
+void backward(bool last_chunk, Core* core) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
-  zero_key_gradients(core);
-  tell_final(*core, core->gradients.lm_head);
+  zero_chunk_gradients(core);
+  if (last_chunk) tell_final(*core, core->gradients.lm_head);
   for (int k = static_cast<int>(d.K) - 1; k >= 0; --k) {
     start_step(k, core);
-    if (k == 0) tell_final(*core, core->gradients.norm);
+    if (last_chunk && k == 0) tell_final(*core, core->gradients.norm);
     for (std::int64_t layer = d.L - 1; layer >= 0; --layer) {
       layer_backward(k, layer, core);
-      if (k == 0) tell_layer_final(*core, layer);
+      if (last_chunk && k == 0) tell_layer_final(*core, layer);
       if (layer > 0) std::swap(b.d_x, b.d_in);  // x_in of this layer is x_out of the one below
     }
   }
   embeddings_backward(core);
   fuse_backward(core);
-  tell_final(*core, core->gradient_block);
+  if (last_chunk) tell_final(*core, core->gradient_block);
 }
 
 }  // namespace eaglet::draft_core

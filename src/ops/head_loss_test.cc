@@ -28,7 +28,7 @@ struct RowResult {
 RowResult fast_row(const std::vector<LossTerm>& terms, const std::vector<float>& teacher,
                    const std::vector<float>& draft) {
   const auto n = static_cast<std::int64_t>(teacher.size());
-  std::vector<float> p(teacher.size()), z = draft, scratch(teacher.size());
+  std::vector<float> p(teacher.size()), z = draft, scratch(2 * teacher.size());
   const TeacherRow row = teacher_row(teacher.data(), n, p.data());
   std::int64_t best = 0;
   const float loss = loss_row(terms, row, n, 1.0f, z.data(), scratch.data(), &best);
@@ -130,7 +130,8 @@ Answer solve(const Problem& p) {
   out.d_head = a.d_head.data();
   std::vector<float> scratch(static_cast<std::size_t>(head_loss_scratch_floats(p.shape, num_threads())),
                              std::nanf(""));
-  head_loss(p.shape, {LossTerm{}}, in, out, scratch.data());
+  HeadLossWorkspace workspace;
+  head_loss(p.shape, {LossTerm{}}, in, out, scratch.data(), &workspace);
   return a;
 }
 

@@ -98,7 +98,8 @@ void BM_HeadLoss(benchmark::State& state) {
     out.d_xs.push_back(d_xs[k].data());
   }
   std::vector<float> scratch(static_cast<std::size_t>(head_loss_scratch_floats(shape, num_threads())));
-  for (auto _ : state) head_loss(shape, {LossTerm{}}, in, out, scratch.data());
+  HeadLossWorkspace workspace;
+  for (auto _ : state) head_loss(shape, {LossTerm{}}, in, out, scratch.data(), &workspace);
   rate(state, "flop/s", 2.0 * static_cast<double>(rows * kHidden * vocab) * (1 + 3 * (train_head ? 3 : 2)));
 }
 BENCHMARK(BM_HeadLoss)->Arg(0)->Arg(1)->ArgName("train_head")->Unit(benchmark::kMillisecond)->UseRealTime();
