@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -60,11 +61,16 @@ struct TensorView {
   std::string name;
   Dtype dtype = Dtype::kF32;
   std::vector<std::int64_t> shape;
-  const void* data = nullptr;
+  const void* data = nullptr;  // nullptr: asked for when its turn has come
 };
 
+/// Bytes of tensor i of those to be written; they must stay until the next call.
+using TensorBytes = std::function<Result<const void*>(std::size_t i)>;
+
 /// Writes temporary name, sync, rename. Tensors are laid out in the given order, 8-byte aligned header.
+/// `bytes_of` gives those that have no data yet, one after the other, so not all need be in memory at once.
 Status write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
-                         const std::map<std::string, std::string>& metadata = {});
+                         const std::map<std::string, std::string>& metadata = {},
+                         const TensorBytes& bytes_of = {});
 
 }  // namespace eaglet
