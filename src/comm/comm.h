@@ -27,7 +27,12 @@ class Comm {
   /// One rank's bytes to one other.
   virtual Status send(std::int64_t bytes, const void* data, int to) = 0;
   virtual Status receive(std::int64_t bytes, void* data, int from) = 0;
-  /// The last call: this rank is done (kOk), or failed for a reason that the others then get to read.
+  /// The last call where all ranks fail alike, in the same step: waits until all have come here, and on the
+  /// other ranks until rank 0, which does the talking, has ended. A launcher that sees one rank fail ends the
+  /// rest.
+  virtual void leave_together() = 0;
+  /// The last call otherwise: this rank is done (kOk), or failed for a reason that the others then get to
+  /// read.
   virtual void leave(const Status& status) = 0;
 };
 

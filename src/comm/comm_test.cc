@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <thread>
@@ -97,6 +98,20 @@ TEST(WatchLine, ByeIsNoFailure) {
   ::usleep(100000);
   EXPECT_FALSE(lines.zero->broken());
   EXPECT_FALSE(lines.others[1]->broken());
+}
+
+TEST(WatchLine, TheOthersEndAfterRankZero) {
+  Lines lines(2);
+  std::atomic<bool> ended{false};
+  lines.zero->leave_after_rank_zero(0);
+  std::thread other([&] {
+    lines.others[0]->leave_after_rank_zero(0.5);  // rank 0 keeps its side open until its process ends
+    ended = true;
+  });
+  ::usleep(200000);
+  EXPECT_FALSE(ended);
+  other.join();
+  EXPECT_FALSE(lines.others[0]->broken());
 }
 
 TEST(WatchLine, StrangersAreNotCounted) {

@@ -69,6 +69,15 @@ class MpiComm : public Comm {
     });
   }
 
+  // MPI_Finalize needs the launcher, which may be ending the run already because of the same signal.
+  void leave_together() override {
+    if (left_) return;
+    left_ = true;
+    double nothing = 0;
+    const Status met = sum(1, &nothing);
+    if (line_ && met.ok()) line_->leave_after_rank_zero(kSecondsToMeet);
+  }
+
   // After a failure MPI_Finalize would wait for a rank that never comes: the launcher cleans up instead.
   void leave(const Status& status) override {
     if (left_) return;

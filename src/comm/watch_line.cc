@@ -160,13 +160,33 @@ void WatchLine::start_watching() {
   if (::pipe(wake_) == 0) thread_ = std::thread([this] { watch(); });
 }
 
-WatchLine::~WatchLine() {
+void WatchLine::stop_watching() {
   leaving_ = true;
-  if (thread_.joinable()) {
-    const char c = 0;
-    [[maybe_unused]] const ssize_t written = ::write(wake_[1], &c, 1);
-    thread_.join();
+  if (!thread_.joinable()) return;
+  const char c = 0;
+  [[maybe_unused]] const ssize_t written = ::write(wake_[1], &c, 1);
+  thread_.join();
+}
+
+void WatchLine::leave_after_rank_zero(double most_seconds) {
+  stop_watching();
+  tell_all("bye");
+  if (rank_ == 0) {
+    for (Peer& peer : peers_) peer.fd = -1;  // left to the kernel
+    return;
   }
+  const double until = monotonic_seconds() + most_seconds;
+  char text[64];
+  for (double left = most_seconds; left > 0; left = until - monotonic_seconds()) {
+    pollfd wait{peers_[0].fd, POLLIN, 0};
+    if (::poll(&wait, 1, static_cast<int>(1000 * left) + 1) > 0 &&
+        ::recv(peers_[0].fd, text, sizeof text, 0) <= 0)
+      return;
+  }
+}
+
+WatchLine::~WatchLine() {
+  stop_watching();
   for (const Peer& peer : peers_)
     if (peer.fd >= 0) ::close(peer.fd);
   for (const int fd : {listening_, wake_[0], wake_[1]})

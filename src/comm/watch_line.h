@@ -35,6 +35,8 @@ class WatchLine {
   bool missing() const { return missing_.load(std::memory_order_acquire); }
   /// Why; ok while nothing is broken.
   Status failure() const;
+  /// Says "bye"; rank 0 then keeps its connections open until its process ends, the others wait for that.
+  void leave_after_rank_zero(double most_seconds);
   /// Says "bye", or the reason, and hangs up.
   void leave(const Status& status);
 
@@ -46,6 +48,7 @@ class WatchLine {
   };
   WatchLine(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
   void start_watching();
+  void stop_watching();
   void watch();
   void hear(Peer* peer);
   void take_line(Peer* peer, const std::string& line);
