@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "build-info.h"
+#include "comm/comm.h"
 
 namespace eaglet::apps {
 namespace {
@@ -49,6 +50,7 @@ Json version_facts(const BuildFacts& build) {
                 {"CLI11", CLI11_VERSION},
                 {"toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
                 {"xxHash", xxhash_text()},
+                {"MPI", mpi_version().empty() ? "built without" : mpi_version()},
                 {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)}}}};
 }
 
