@@ -46,6 +46,17 @@ void add_layer(TableBuilder& table, const DraftConfig& c, std::int64_t layer) {
   table.add(prefix + "mlp.gate_proj.weight", {c.intermediate, c.hidden});
   table.add(prefix + "mlp.up_proj.weight", {c.intermediate, c.hidden});
   table.add(prefix + "mlp.down_proj.weight", {c.hidden, c.intermediate});
+  if (c.attention_bias) {
+    table.add(prefix + "self_attn.q_proj.bias", {c.num_heads * c.head_dim});
+    table.add(prefix + "self_attn.k_proj.bias", {c.num_kv_heads * c.head_dim});
+    table.add(prefix + "self_attn.v_proj.bias", {c.num_kv_heads * c.head_dim});
+  }
+  if (c.attention_bias) table.add(prefix + "self_attn.o_proj.bias", {c.hidden});
+  if (c.mlp_bias) {
+    table.add(prefix + "mlp.gate_proj.bias", {c.intermediate});
+    table.add(prefix + "mlp.up_proj.bias", {c.intermediate});
+    table.add(prefix + "mlp.down_proj.bias", {c.hidden});
+  }
 }
 
 // One stream per tensor, so a tensor's values do not depend on which others the draft has.
