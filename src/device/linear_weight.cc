@@ -298,29 +298,60 @@ Result<ComputeType> parse_compute_type(const std::string& name) {
                 "use auto, f32 or bf16");
 }
 
-double measured_product_flops(ComputeType type) {
-  constexpr std::int64_t kWidth = 1024;
-  if (type == ComputeType::kBf16 && dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx512_core_bf16) return 0;
-  const Type t = type_of(type);
-  num_threads();
-  const auto desc = product(matrix(kBlockRows, kWidth, t, Layout::ab), matrix(kWidth, kWidth, t, Layout::any),
-                            matrix(kBlockRows, kWidth, Type::f32, Layout::ab), false);
-  Program program(desc);
-  const std::vector<std::uint16_t> zeros(2 * kWidth * kWidth);  // enough for either type
-  std::vector<float> to(kBlockRows * kWidth);
-  double best = 1e30;
-  for (int round = 0; round < 40; ++round) {
-    const double begin = monotonic_seconds();
-    program(zeros.data(), zeros.data(), to.data());
-    best = std::min(best, monotonic_seconds() - begin);
+namespace {
+
+// Times one product of a training step's kind again and again; the best time counts.
+class ProductTimer {
+ public:
+  explicit ProductTimer(ComputeType type)
+      : program_(product(matrix(kBlockRows, kWidth, type_of(type), Layout::ab),
+                         matrix(kWidth, kWidth, type_of(type), Layout::any),
+                         matrix(kBlockRows, kWidth, Type::f32, Layout::ab), false)),
+        operand_(2 * kWidth * kWidth),  // enough for either type
+        result_(kBlockRows * kWidth) {}
+  void run(int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      const double begin = monotonic_seconds();
+      program_(operand_.data(), operand_.data(), result_.data());
+      best_seconds_ = std::min(best_seconds_, monotonic_seconds() - begin);
+    }
   }
-  return 2.0 * kBlockRows * kWidth * kWidth / best;
+  double flops() const { return 2.0 * kBlockRows * kWidth * kWidth / best_seconds_; }
+
+ private:
+  static constexpr std::int64_t kWidth = 1024;
+  Program program_;
+  std::vector<std::uint16_t> operand_;
+  std::vector<float> result_;
+  double best_seconds_ = 1e30;
+};
+
+bool multiplies_bf16() {
+  return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16;
+}
+
+constexpr int kTurns = 10, kRoundsOfATurn = 10;
+
+}  // namespace
+
+double measured_product_flops(ComputeType type) {
+  if (type == ComputeType::kBf16 && !multiplies_bf16()) return 0;
+  num_threads();
+  ProductTimer timer(type);
+  timer.run(kTurns * kRoundsOfATurn);
+  return timer.flops();
 }
 
 ComputeType fastest_compute_type() {
   constexpr double kMargin = 1.2;
-  const double bf16 = measured_product_flops(ComputeType::kBf16);
-  return bf16 > kMargin * measured_product_flops(ComputeType::kF32) ? ComputeType::kBf16 : ComputeType::kF32;
+  if (!multiplies_bf16()) return ComputeType::kF32;
+  num_threads();
+  ProductTimer f32(ComputeType::kF32), bf16(ComputeType::kBf16);
+  for (int turn = 0; turn < kTurns; ++turn) {  // by turns, so that what disturbs one disturbs the other
+    f32.run(kRoundsOfATurn);
+    bf16.run(kRoundsOfATurn);
+  }
+  return bf16.flops() > kMargin * f32.flops() ? ComputeType::kBf16 : ComputeType::kF32;
 }
 
 }  // namespace eaglet
