@@ -103,8 +103,14 @@ class PackedOperand {
         packed_(layout_, engine()) {}
 
   void load(const dnnl::memory::desc& source, const float* w) {
-    dnnl::memory from(source, engine(), const_cast<float*>(w));
-    dnnl::reorder(from, packed_).execute(stream(), from, packed_);
+    if (reorder_ == nullptr) {
+      from_ = dnnl::memory(source, engine(), nullptr);
+      reorder_ = std::make_unique<dnnl::reorder>(from_, packed_);
+      arguments_ = {{{DNNL_ARG_FROM, from_.get()}, {DNNL_ARG_TO, packed_.get()}}};
+    }
+    from_.set_data_handle(const_cast<float*>(w));
+    dnnl_primitive_execute(reorder_->get(), stream().get(), static_cast<int>(arguments_.size()),
+                           arguments_.data());
     stream().wait();
   }
 
@@ -122,7 +128,9 @@ class PackedOperand {
   std::int64_t depth_, columns_;
   Type type_;
   dnnl::memory::desc layout_;
-  dnnl::memory packed_;
+  dnnl::memory packed_, from_;
+  std::unique_ptr<dnnl::reorder> reorder_;
+  std::array<dnnl_exec_arg_t, 2> arguments_;
   Programs<kBlockRows / kRowStep> programs_;
 };
 
@@ -151,12 +159,15 @@ struct LinearWeight::Impl {
   const float* values = nullptr;
   bool exact = false;  // plain products with `values`
   std::unique_ptr<PackedOperand> for_forward, for_backward;
+  dnnl::memory::desc as_columns, as_rows;  // W [out, in] read as [in, out], and as it lies
   Programs<kBlockDepth / kDepthStep> gradients;
 
   Impl(std::int64_t out_width, std::int64_t in_width, std::int64_t distance,
        const LinearWeightOptions& options, ProductWorkspace* shared)
       : out(out_width), in(in_width), ldw(distance), type(options.type), workspace(shared->impl()) {
     const bool bf16 = type == ComputeType::kBf16;
+    as_columns = dnnl::memory::desc({in, out}, Type::f32, dnnl::memory::dims{1, ldw});
+    as_rows = rows_apart(out, in, Type::f32, ldw);
     if (!bf16 && !options.pack_f32) return;
     for_forward = std::make_unique<PackedOperand>(in, out, type);
     if (bf16 && options.with_backward) for_backward = std::make_unique<PackedOperand>(out, in, type);
@@ -236,12 +247,8 @@ LinearWeight::~LinearWeight() = default;
 void LinearWeight::load(const float* w) {
   impl_->values = w;
   impl_->exact = false;
-  // W [out, in] read as [in, out]: its rows are the columns of the operand.
-  if (impl_->for_forward != nullptr)
-    impl_->for_forward->load(
-        dnnl::memory::desc({impl_->in, impl_->out}, Type::f32, dnnl::memory::dims{1, impl_->ldw}), w);
-  if (impl_->for_backward != nullptr)
-    impl_->for_backward->load(rows_apart(impl_->out, impl_->in, Type::f32, impl_->ldw), w);
+  if (impl_->for_forward != nullptr) impl_->for_forward->load(impl_->as_columns, w);
+  if (impl_->for_backward != nullptr) impl_->for_backward->load(impl_->as_rows, w);
 }
 
 void LinearWeight::load_exact(const float* w) {
