@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/rng.h"
-#include "device/gemm.h"
+#include "device/compute_type.h"
 #include "device/threads.h"
 #include "draft/draft_model.h"
 #include "draft/row_plan.h"
@@ -28,7 +28,7 @@ struct BenchFlags {
   std::int64_t rows = 0, documents = 0, draft_vocab_size = 0, chunk_rows = 0;
   double row_sampling = 1;
   bool train_head = false;
-  std::string loss_fn = "kl_div";
+  std::string loss_fn = "kl_div", compute_type = "auto";
 };
 
 // Synthetic rows: random states and tokens, `documents` equal documents, the first part of each unsupervised.
@@ -66,20 +66,6 @@ SyntheticBatch make_batch(const BenchShape& shape) {
   return b;
 }
 
-double gemm_peak_gflops() {
-  const std::int64_t n = 1536;
-  std::vector<float> a, b, c(static_cast<std::size_t>(n * n));
-  fill_normal(n * n, 1, 5, &a);
-  fill_normal(n * n, 1, 6, &b);
-  double best = 1e30;
-  for (int i = 0; i < 6; ++i) {
-    const double start = monotonic_seconds();
-    gemm(Transpose::kNo, Transpose::kYes, n, n, n, 1.0f, a.data(), n, b.data(), n, 0.0f, c.data(), n);
-    best = std::min(best, monotonic_seconds() - start);
-  }
-  return 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / best / 1e9;
-}
-
 Result<BenchShape> find_shape(const std::string& name) {
   std::string known;
   for (const BenchShape& shape : bench_shapes()) {
@@ -94,23 +80,27 @@ struct BenchResult {
   StepSeconds phases;  // of the best step
   double clip_seconds = 0, optimizer_seconds = 0;
   std::int64_t supervised = 0;
+  ComputeType compute_type = ComputeType::kF32;
 };
 
 // What the weights, gradients, moments and tables take, without activations.
-double table_bytes(const BenchShape& shape) {
+double table_bytes(const BenchShape& shape, ComputeType type) {
   const DraftConfig& c = shape.config;
   double floats = 0;
-  for (const ParameterInfo& info : parameter_table(c, shape.train_head))
+  for (const ParameterInfo& info : parameter_table(c, shape.train_head)) {
     floats += static_cast<double>(info.elements) * (info.trainable ? 4 : 1);
+    if (type == ComputeType::kBf16)
+      floats += static_cast<double>(info.elements);  // rounded, for both directions
+  }
   floats += static_cast<double>(shape.small_tables ? shape.rows : c.vocab) * static_cast<double>(c.hidden);
   floats += static_cast<double>(c.vocab + (c.vocab == c.draft_vocab ? 0 : c.draft_vocab)) *
             static_cast<double>(c.target_hidden);
   return 4 * floats;
 }
 
-Status check_memory(const BenchShape& shape) {
+Status check_memory(const BenchShape& shape, ComputeType type) {
   constexpr double kActivationsAndRest = 1.05;
-  const double needed = kActivationsAndRest * table_bytes(shape) + 5e8,
+  const double needed = kActivationsAndRest * table_bytes(shape, type) + 5e8,
                free = static_cast<double>(available_memory_bytes());
   if (free <= 0 || needed <= free) return {};
   return Status(StatusCode::kNoSpace,
@@ -174,7 +164,7 @@ class Bench {
 
 Result<BenchResult> measure(const BenchShape& shape, const TttOptions& options, int steps,
                             Progress& progress) {
-  EAGLET_RETURN_IF_ERROR(check_memory(shape));
+  EAGLET_RETURN_IF_ERROR(check_memory(shape, options.compute_type));
   progress.begin("bench " + shape.name, static_cast<std::uint64_t>(steps) + 1, "steps");
   const SyntheticTarget target(shape);
   EAGLET_ASSIGN_OR_RETURN(
@@ -195,16 +185,21 @@ Result<BenchResult> measure(const BenchShape& shape, const TttOptions& options, 
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   result.rss = static_cast<double>(usage.ru_maxrss) * 1024.0;
-  result.peak = gemm_peak_gflops();
+  result.compute_type = options.compute_type;
+  result.peak = measured_product_flops(options.compute_type) / 1e9;
   result.supervised = bench.supervised();
   progress.end(fmt::format("{} steps", steps));
   return result;
 }
 
 Json phases_json(const BenchResult& r) {
-  return {{"plan", r.phases.plan},          {"layers_forward", r.phases.forward},
-          {"head_and_loss", r.phases.head}, {"layers_backward", r.phases.backward},
-          {"clip", r.clip_seconds},         {"optimizer", r.optimizer_seconds}};
+  return {{"plan", r.phases.plan},
+          {"load_weights", r.phases.load},
+          {"layers_forward", r.phases.forward},
+          {"head_and_loss", r.phases.head},
+          {"layers_backward", r.phases.backward},
+          {"clip", r.clip_seconds},
+          {"optimizer", r.optimizer_seconds}};
 }
 
 void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
@@ -216,6 +211,7 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
     const Json line = {{"schema", 1},
                        {"shape", shape.name},
                        {"threads", num_threads()},
+                       {"compute_type", compute_type_name(r.compute_type)},
                        {"tokens_per_second", rate},
                        {"supervised_tokens_per_second", supervised_rate},
                        {"needed_gflop_per_token", r.gflop / rows},
@@ -233,8 +229,8 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
              supervised_rate, r.best_seconds, num_threads());
   fmt::print(
       "needed work      {:.3f} GFLOP a token, {:.0f} GFLOP/s = {:.0f} % of this machine's GEMM peak "
-      "({:.0f})\n",
-      r.gflop / rows, gflops, 100 * gflops / r.peak, r.peak);
+      "({:.0f} in {})\n",
+      r.gflop / rows, gflops, 100 * gflops / r.peak, r.peak, compute_type_name(r.compute_type));
   fmt::print("peak memory      {}\n", human_bytes(r.rss));
   fmt::print("time by phase   ");
   const Json phases = phases_json(r);
@@ -247,6 +243,13 @@ std::string shape_names() {
   std::string names;
   for (const BenchShape& shape : bench_shapes()) names += (names.empty() ? "" : ", ") + shape.name;
   return names;
+}
+
+// auto: the faster one that fits.
+Result<ComputeType> choose_compute_type(const BenchFlags& flags, const BenchShape& shape) {
+  if (flags.compute_type != "auto") return parse_compute_type(flags.compute_type);
+  const ComputeType fastest = fastest_compute_type();
+  return check_memory(shape, fastest).ok() ? fastest : ComputeType::kF32;
 }
 
 // What the flags change of a named shape: for plots of the cost as one size grows.
@@ -285,6 +288,8 @@ Run add_bench(CLI::App& app) {
   train->add_option("--threads", flags->threads, "0 = all cores")->check(CLI::NonNegativeNumber);
   train->add_flag("--train-head", flags->train_head, "train lm_head too");
   train->add_option("--loss-fn", flags->loss_fn, "the loss, as in eaglet train");
+  train->add_option("--compute-type", flags->compute_type,
+                    "what matrix products multiply in: auto, f32, bf16");
   train->add_option("--ttt-steps", flags->ttt_steps, "drafting steps in place of the shape's")
       ->check(CLI::Range(1, kMaxTttSteps));
   train->add_option("--max-seq-len", flags->rows, "rows of the batch in place of the shape's")
@@ -308,6 +313,7 @@ Run add_bench(CLI::App& app) {
     options.ttt_steps = static_cast<int>(shape.ttt_steps);
     options.row_sampling = flags->row_sampling;
     options.chunk_rows = flags->chunk_rows;
+    EAGLET_ASSIGN_OR_RETURN(options.compute_type, choose_compute_type(*flags, shape));
     auto result = measure(shape, options, flags->steps, *context.progress);
     if (!result.ok()) return result.status();
     print(shape, *result, context.json);

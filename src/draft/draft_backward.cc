@@ -2,7 +2,6 @@
 
 #include "draft/draft_core.h"
 #include "ops/bias.h"
-#include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
@@ -16,15 +15,16 @@ void mlp_backward(const LayerRows& rows, std::int64_t layer, Core* core, LayerSt
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
   const LayerWeights& w = core->weights.layers[static_cast<std::size_t>(layer)];
+  const LayerProducts& p = core->products.layers[static_cast<std::size_t>(layer)];
   const LayerWeights& g = core->gradients.layers[static_cast<std::size_t>(layer)];
-  linear_backward_input(rows.n_q, d.H, d.F, b.d_x, w.down, d.F, false, b.act);
+  p.down->backward_input(rows.n_q, b.d_x, false, b.act);
   swiglu_backward(rows.n_q, d.F, s->gate, s->up, b.act);  // gate, up become their gradients, act is act again
-  linear_backward_weight(rows.n_q, d.H, d.F, b.d_x, b.act, d.F, g.down);
+  p.down->backward_weight(rows.n_q, b.d_x, b.act, g.down);
   bias_backward(rows.n_q, d.H, b.d_x, g.down_bias);
-  linear_backward_input(rows.n_q, d.F, d.H, s->gate, w.gate, d.H, false, b.d_part);
-  linear_backward_input(rows.n_q, d.F, d.H, s->up, w.up, d.H, true, b.d_part);
-  linear_backward_weight(rows.n_q, d.F, d.H, s->gate, s->zn, d.H, g.gate);
-  linear_backward_weight(rows.n_q, d.F, d.H, s->up, s->zn, d.H, g.up);
+  p.gate->backward_input(rows.n_q, s->gate, false, b.d_part);
+  p.up->backward_input(rows.n_q, s->up, true, b.d_part);
+  p.gate->backward_weight(rows.n_q, s->gate, s->zn, g.gate);
+  p.up->backward_weight(rows.n_q, s->up, s->zn, g.up);
   bias_backward(rows.n_q, d.F, s->gate, g.gate_bias);
   bias_backward(rows.n_q, d.F, s->up, g.up_bias);
   rms_norm_backward(rows.n_q, d.H, s->x_mid, w.post_norm, s->z_inv, b.d_part, true, b.d_x, g.post_norm,
@@ -48,10 +48,10 @@ void heads_backward(const LayerRows& rows, std::int64_t layer, Core* core, Layer
 void attention_part_backward(int k, const LayerRows& rows, std::int64_t layer, Core* core, LayerStep* s) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
-  const LayerWeights& w = core->weights.layers[static_cast<std::size_t>(layer)];
+  const LayerProducts& p = core->products.layers[static_cast<std::size_t>(layer)];
   const LayerWeights& g = core->gradients.layers[static_cast<std::size_t>(layer)];
-  linear_backward_input(rows.n_q, d.H, d.q_width(), b.d_x, w.o, d.q_width(), false, b.d_attn);
-  linear_backward_weight(rows.n_q, d.H, d.q_width(), b.d_x, s->attn, d.q_width(), g.o);
+  p.o->backward_input(rows.n_q, b.d_x, false, b.d_attn);
+  p.o->backward_weight(rows.n_q, b.d_x, s->attn, g.o);
   bias_backward(rows.n_q, d.H, b.d_x, g.o_bias);
   const AttentionInputs in = attention_inputs(k, layer, rows, core);
   const AttentionPointers& pointers = core->attention_pointers;
@@ -71,20 +71,20 @@ void attention_part_backward(int k, const LayerRows& rows, std::int64_t layer, C
 void qkv_backward(const LayerRows& rows, std::int64_t layer, Core* core, LayerStep* s) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
-  const LayerWeights& w = core->weights.layers[static_cast<std::size_t>(layer)];
+  const LayerProducts& p = core->products.layers[static_cast<std::size_t>(layer)];
   const LayerWeights& g = core->gradients.layers[static_cast<std::size_t>(layer)];
-  const std::int64_t columns = layer == 0 ? 2 * d.H : d.H, state = layer == 0 ? d.H : 0;
+  const std::int64_t state = layer == 0 ? d.H : 0;
   const float* hn_q = s->hn;
   if (rows.q_in != nullptr) {
     gather_rows(rows.n_q, d.H, s->hn, rows.q_in, b.hn_of_queries);
     hn_q = b.hn_of_queries;
   }
-  linear_backward_weight(rows.n_q, d.q_width(), d.H, b.d_q, hn_q, columns, g.q + state);
-  linear_backward_weight(rows.n_in, d.kv_width(), d.H, s->d_k, s->hn, columns, g.k + state);
-  linear_backward_weight(rows.n_in, d.kv_width(), d.H, s->d_v, s->hn, columns, g.v + state);
-  linear_backward_input(rows.n_in, d.kv_width(), d.H, s->d_k, w.k + state, columns, false, b.d_hn);
-  linear_backward_input(rows.n_in, d.kv_width(), d.H, s->d_v, w.v + state, columns, true, b.d_hn);
-  linear_backward_input(rows.n_q, d.q_width(), d.H, b.d_q, w.q + state, columns, false, b.d_part);
+  p.q->backward_weight(rows.n_q, b.d_q, hn_q, g.q + state);
+  p.k->backward_weight(rows.n_in, s->d_k, s->hn, g.k + state);
+  p.v->backward_weight(rows.n_in, s->d_v, s->hn, g.v + state);
+  p.k->backward_input(rows.n_in, s->d_k, false, b.d_hn);
+  p.v->backward_input(rows.n_in, s->d_v, true, b.d_hn);
+  p.q->backward_input(rows.n_q, b.d_q, false, b.d_part);
   scatter_add_rows(rows.n_q, d.H, b.d_part, rows.q_in, b.d_hn);
   if (layer > 0) {
     bias_backward(rows.n_q, d.q_width(), b.d_q, g.q_bias);
@@ -140,17 +140,17 @@ void embeddings_backward(Core* core) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
   const std::int64_t rows = core->num_rows();
-  const LayerWeights& w = core->weights.layers[0];
+  const LayerProducts& p = core->products.layers[0];
   const LayerWeights& g = core->gradients.layers[0];
-  linear_backward_weight(rows, d.q_width(), d.H, b.d_embed_q, b.embed_normed, 2 * d.H, g.q);
-  linear_backward_weight(rows, d.kv_width(), d.H, b.d_embed_k, b.embed_normed, 2 * d.H, g.k);
-  linear_backward_weight(rows, d.kv_width(), d.H, b.d_embed_v, b.embed_normed, 2 * d.H, g.v);
+  p.embed_q->backward_weight(rows, b.d_embed_q, b.embed_normed, g.q);
+  p.embed_k->backward_weight(rows, b.d_embed_k, b.embed_normed, g.k);
+  p.embed_v->backward_weight(rows, b.d_embed_v, b.embed_normed, g.v);
   bias_backward(rows, d.q_width(), b.d_embed_q, g.q_bias);
   bias_backward(rows, d.kv_width(), b.d_embed_k, g.k_bias);
   bias_backward(rows, d.kv_width(), b.d_embed_v, g.v_bias);
-  linear_backward_input(rows, d.q_width(), d.H, b.d_embed_q, w.q, 2 * d.H, false, b.d_hn);
-  linear_backward_input(rows, d.kv_width(), d.H, b.d_embed_k, w.k, 2 * d.H, true, b.d_hn);
-  linear_backward_input(rows, d.kv_width(), d.H, b.d_embed_v, w.v, 2 * d.H, true, b.d_hn);
+  p.embed_q->backward_input(rows, b.d_embed_q, false, b.d_hn);
+  p.embed_k->backward_input(rows, b.d_embed_k, true, b.d_hn);
+  p.embed_v->backward_input(rows, b.d_embed_v, true, b.d_hn);
   float* d_embed = core->gradients.embed == nullptr ? nullptr : b.d_part;  // frozen: only the norm learns
   rms_norm_backward(rows, d.H, b.embed, core->weights.embed_norm, b.embed_inv, b.d_hn, false, d_embed,
                     core->gradients.embed_norm, b.norm_partial);
@@ -164,9 +164,9 @@ void fuse_backward(Core* core) {
   Buffers& b = core->buffers;
   const std::int64_t keys = core->num_keys(), width = d.A * d.Ht;
   const bool normed = core->config.norm_before_fc || core->config.fc_norm;
-  linear_backward_weight(keys, d.H, width, b.d_in, normed ? b.aux_normed : b.aux, width, core->gradients.fc);
+  core->products.fc->backward_weight(keys, b.d_in, normed ? b.aux_normed : b.aux, core->gradients.fc);
   if (!normed) return;
-  linear_backward_input(keys, d.H, width, b.d_in, core->weights.fc, width, false, b.d_part);
+  core->products.fc->backward_input(keys, b.d_in, false, b.d_part);
   if (core->config.norm_before_fc) {
     rms_norm_backward(keys, width, b.aux, core->weights.input_norm, b.aux_inv, b.d_part, false, nullptr,
                       core->gradients.input_norm, b.norm_partial);

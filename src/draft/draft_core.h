@@ -3,9 +3,11 @@
 // The parts of DraftModel; only draft/*.cc include this.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "device/linear_weight.h"
 #include "draft/draft_model.h"
 #include "draft/row_plan.h"
 #include "ops/attention.h"
@@ -120,21 +122,32 @@ struct AttentionPointers {
   std::vector<float*> d_own_keys, d_own_values;
 };
 
+/// The weights of the matrix products, made ready for them (device/linear_weight.h).
+struct LayerProducts {
+  std::unique_ptr<LinearWeight> embed_q, embed_k, embed_v;  // layer 0: the columns that read the embedding
+  std::unique_ptr<LinearWeight> q, k, v;                    // the columns that read the state
+  std::unique_ptr<LinearWeight> o, gate, up, down;
+};
+struct Products {
+  ProductWorkspace workspace;
+  std::unique_ptr<LinearWeight> fc, head;
+  std::unique_ptr<LinearWeight> teacher;  // rows of the verifier's head; always fp32: it makes the targets
+  std::vector<LayerProducts> layers;
+  std::uint64_t bytes() const;
+};
+
 /// All that forward and backward share.
 struct Core {
   DraftConfig config;
   Dims dims;
   TttOptions options;
   VerifierTensors verifier;
-  const float* embed_tokens = nullptr;  // [V, H]
-  std::vector<float>
-      verifier_head;  // [Vd, Ht], rows of the draft vocabulary (empty: the whole head is used in place)
-  const float* verifier_head_rows() const {
-    return verifier_head.empty() ? verifier.lm_head : verifier_head.data();
-  }
+  const float* embed_tokens = nullptr;            // [V, H]
   const std::int32_t* draft_to_target = nullptr;  // [Vd]
   RopeTable rope;
   AllWeights weights, gradients;
+  Products products;
+  bool head_is_frozen = false;
   GradientSharing sharing;
   const float* gradient_block = nullptr;  // all gradients, in table order
   RowPlan row_plan;
@@ -155,6 +168,11 @@ struct Core {
   HeadLossShape head_shape() const;
   LayerRows layer_rows(int k, std::int64_t layer) const;
 };
+
+/// Makes the products of all weights, and takes in those that never change: the teacher's and a frozen head.
+void make_products(ComputeType type, bool with_gradients, const DraftVocab& vocab, Core* core);
+/// Takes in the weights' present values. `exact`: fp32, for a step that only measures.
+void load_products(bool exact, Core* core);
 
 /// Sizes of core.chunk as planned, and the largest that batches of max_rows rows in chunks of chunk_rows key
 /// rows can have.

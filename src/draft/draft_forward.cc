@@ -2,7 +2,6 @@
 
 #include "draft/draft_core.h"
 #include "ops/bias.h"
-#include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
@@ -52,7 +51,7 @@ Status fuse_aux_states(const DraftInputs& inputs, Core* core) {
                b.aux_normed + i * d.Ht, width, b.aux_inv + i * keys);
     fused = b.aux_normed;
   }
-  linear(keys, d.H, width, fused, core->weights.fc, width, false, b.h0);
+  core->products.fc->forward(keys, fused, false, b.h0);
   return {};
 }
 
@@ -63,14 +62,18 @@ void project_embeddings(const DraftInputs& inputs, Core* core) {
   Buffers& b = core->buffers;
   const std::int64_t rows = core->num_rows();
   const LayerWeights& w = core->weights.layers[0];
+  const LayerProducts& p = core->products.layers[0];
   for (std::int64_t i = 0; i < rows; ++i)
     b.tokens[static_cast<std::size_t>(i)] = inputs.input_ids[core->chunk.rows[static_cast<std::size_t>(i)]];
   gather_rows(rows, d.H, core->embed_tokens, b.tokens.data(), b.embed);
   rms_norm(rows, d.H, b.embed, d.H, core->weights.embed_norm, core->config.rms_norm_eps, b.embed_normed, d.H,
            b.embed_inv);
-  linear_with_bias(rows, d.q_width(), d.H, b.embed_normed, w.q, 2 * d.H, w.q_bias, b.embed_q);
-  linear_with_bias(rows, d.kv_width(), d.H, b.embed_normed, w.k, 2 * d.H, w.k_bias, b.embed_k);
-  linear_with_bias(rows, d.kv_width(), d.H, b.embed_normed, w.v, 2 * d.H, w.v_bias, b.embed_v);
+  p.embed_q->forward(rows, b.embed_normed, false, b.embed_q);
+  add_bias(rows, d.q_width(), w.q_bias, b.embed_q);
+  p.embed_k->forward(rows, b.embed_normed, false, b.embed_k);
+  add_bias(rows, d.kv_width(), w.k_bias, b.embed_k);
+  p.embed_v->forward(rows, b.embed_normed, false, b.embed_v);
+  add_bias(rows, d.kv_width(), w.v_bias, b.embed_v);
 }
 
 void key_angles(Core* core) {
@@ -91,21 +94,18 @@ void query_angles(Core* core) {
 // One of k and v of the rows that give keys: y [n_in, Kv*D] from the state, and for layer 0 from the
 // embedding.
 void project_state(const LayerRows& rows, std::int64_t layer, const Core& core, const LayerStep& s,
-                   const float* w, const float* bias, const float* embedded, float* y) {
-  const Dims& d = core.dims;
-  if (layer > 0) {
-    linear_with_bias(rows.n_in, d.kv_width(), d.H, s.hn, w, d.H, bias, y);
-    return;
-  }
-  gather_rows(rows.n_in, d.kv_width(), embedded, rows.in_source, y);
-  linear(rows.n_in, d.kv_width(), d.H, s.hn, w + d.H, 2 * d.H, true, y);
+                   const LinearWeight& product, const float* bias, const float* embedded, float* y) {
+  if (layer == 0) gather_rows(rows.n_in, core.dims.kv_width(), embedded, rows.in_source, y);
+  product.forward(rows.n_in, s.hn, layer == 0, y);
+  if (layer > 0) add_bias(rows.n_in, core.dims.kv_width(), bias, y);
 }
 
 void project_keys(const LayerRows& rows, std::int64_t layer, Core* core, LayerStep* s) {
   const Dims& d = core->dims;
   const LayerWeights& w = core->weights.layers[static_cast<std::size_t>(layer)];
-  project_state(rows, layer, *core, *s, w.k, w.k_bias, core->buffers.embed_k, s->k);
-  project_state(rows, layer, *core, *s, w.v, w.v_bias, core->buffers.embed_v, s->v);
+  const LayerProducts& p = core->products.layers[static_cast<std::size_t>(layer)];
+  project_state(rows, layer, *core, *s, *p.k, w.k_bias, core->buffers.embed_k, s->k);
+  project_state(rows, layer, *core, *s, *p.v, w.v_bias, core->buffers.embed_v, s->v);
   if (core->config.qk_norm) {
     gather_rows(rows.n_in, d.kv_width(), s->k, nullptr, s->k_raw);
     rms_norm(rows.n_in * d.Kv, d.D, s->k_raw, d.D, w.k_norm, core->config.rms_norm_eps, s->k, d.D, s->k_inv);
@@ -122,12 +122,9 @@ void project_queries(const LayerRows& rows, std::int64_t layer, Core* core, Laye
     gather_rows(rows.n_q, d.H, s->hn, rows.q_in, b.hn_of_queries);
     hn = b.hn_of_queries;
   }
-  if (layer == 0) {
-    gather_rows(rows.n_q, d.q_width(), b.embed_q, rows.q_source, s->q);
-    linear(rows.n_q, d.q_width(), d.H, hn, w.q + d.H, 2 * d.H, true, s->q);
-  } else {
-    linear_with_bias(rows.n_q, d.q_width(), d.H, hn, w.q, d.H, w.q_bias, s->q);
-  }
+  if (layer == 0) gather_rows(rows.n_q, d.q_width(), b.embed_q, rows.q_source, s->q);
+  core->products.layers[static_cast<std::size_t>(layer)].q->forward(rows.n_q, hn, layer == 0, s->q);
+  if (layer > 0) add_bias(rows.n_q, d.q_width(), w.q_bias, s->q);
   if (core->config.qk_norm) {
     gather_rows(rows.n_q, d.q_width(), s->q, nullptr, s->q_raw);
     rms_norm(rows.n_q * d.N, d.D, s->q_raw, d.D, w.q_norm, core->config.rms_norm_eps, s->q, d.D, s->q_inv);
@@ -146,6 +143,7 @@ void layer_answers(int k, std::int64_t layer, const LayerRows& rows, Core* core)
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
   const LayerWeights& w = core->weights.layers[static_cast<std::size_t>(layer)];
+  const LayerProducts& p = core->products.layers[static_cast<std::size_t>(layer)];
   LayerStep* s = &b.at[static_cast<std::size_t>(k)][static_cast<std::size_t>(layer)];
   project_queries(rows, layer, core, s);
   const AttentionInputs in = attention_inputs(k, layer, rows, core);
@@ -154,15 +152,17 @@ void layer_answers(int k, std::int64_t layer, const LayerRows& rows, Core* core)
 
   const bool normed_residual = core->config.norm_before_residual && layer == 0;
   gather_rows(rows.n_q, d.H, normed_residual ? s->hn : s->x_in, rows.q_in, s->x_mid);
-  linear(rows.n_q, d.H, d.q_width(), s->attn, w.o, d.q_width(), true, s->x_mid);
+  p.o->forward(rows.n_q, s->attn, true, s->x_mid);
   add_bias(rows.n_q, d.H, w.o_bias, s->x_mid);
 
   rms_norm(rows.n_q, d.H, s->x_mid, d.H, w.post_norm, core->config.rms_norm_eps, s->zn, d.H, s->z_inv);
-  linear_with_bias(rows.n_q, d.F, d.H, s->zn, w.gate, d.H, w.gate_bias, s->gate);
-  linear_with_bias(rows.n_q, d.F, d.H, s->zn, w.up, d.H, w.up_bias, s->up);
+  p.gate->forward(rows.n_q, s->zn, false, s->gate);
+  add_bias(rows.n_q, d.F, w.gate_bias, s->gate);
+  p.up->forward(rows.n_q, s->zn, false, s->up);
+  add_bias(rows.n_q, d.F, w.up_bias, s->up);
   swiglu(rows.n_q, d.F, s->gate, s->up, b.act);
   gather_rows(rows.n_q, d.H, s->x_mid, nullptr, s->x_out);
-  linear(rows.n_q, d.H, d.F, b.act, w.down, d.F, true, s->x_out);
+  p.down->forward(rows.n_q, b.act, true, s->x_out);
   add_bias(rows.n_q, d.H, w.down_bias, s->x_out);
 }
 
@@ -241,10 +241,10 @@ Status head_and_loss(const DraftInputs& inputs, bool with_gradients, Core* core)
   HeadLossOutputs& out = core->head_outputs;
   in.num_teachers = teachers;
   in.teacher_states = b.teacher;
-  in.verifier_head = core->verifier_head_rows();
+  in.verifier_head = core->products.teacher.get();
   in.whole_verifier_head = core->verifier.lm_head;
   in.draft_to_target = core->draft_to_target;
-  in.head = core->weights.lm_head;
+  in.head = core->products.head.get();
   in.xs.clear();
   in.teacher.clear();
   in.weight.clear();

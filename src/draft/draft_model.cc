@@ -67,16 +67,6 @@ Status check_request(const DraftWeights& weights, const VerifierTensors& verifie
   return {};
 }
 
-void gather_verifier_head(const DraftVocab& vocab, const VerifierTensors& verifier, std::int64_t width,
-                          Core* core) {
-  if (vocab.is_full()) return;  // rows in target order: the whole head is used in place
-  core->verifier_head.resize(static_cast<std::size_t>(vocab.size() * width));
-  for (std::int64_t i = 0; i < vocab.size(); ++i) {
-    const float* row = verifier.lm_head + vocab.target_ids[static_cast<std::size_t>(i)] * width;
-    std::copy(row, row + width, core->verifier_head.data() + i * width);
-  }
-}
-
 // Adds the time from its birth to its end to a phase.
 class PhaseTimer {
  public:
@@ -103,8 +93,6 @@ class Model : public DraftModel {
     core_.rope = rope_table(c.rope, c.head_dim, c.max_position_embeddings);
     core_.embed_tokens = weights_.embed_tokens.empty() ? verifier.embed_tokens : weights_.embed_tokens.data();
     core_.draft_to_target = weights_.vocab.target_ids.data();
-    if (options.teacher_vocab == TeacherVocab::kDraft)
-      gather_verifier_head(weights_.vocab, verifier, c.target_hidden, &core_);
     in_draft_.assign(static_cast<std::size_t>(c.vocab), 0);
     for (const std::int32_t id : weights_.vocab.target_ids) in_draft_[static_cast<std::size_t>(id)] = 1;
     chunk_rows_ = options.chunk_rows > 0 ? options.chunk_rows : default_chunk_rows(options.ttt_steps);
@@ -125,6 +113,8 @@ class Model : public DraftModel {
     core_.gradient_block = gradients_.data();
     core_.gradients = draft_core::point_into(core_.config, weights_.table, gradients_.data(),
                                              static_cast<std::int64_t>(gradients_.size()));
+    core_.head_is_frozen = !weights_.find("lm_head.weight")->trainable;
+    draft_core::make_products(core_.options.compute_type, with_gradients, weights_.vocab, &core_);
     return {};
   }
 
@@ -159,6 +149,7 @@ class Model : public DraftModel {
     EAGLET_RETURN_IF_ERROR(check_inputs(inputs, with_gradients));
     seconds_ = {};
     plan(inputs, with_gradients);
+    load_weights(with_gradients);
     start_sums(inputs, sums);
     if (predictions != nullptr) start_predictions(inputs, predictions);
     if (with_gradients && !core_.sharing.accumulate) std::fill(gradients_.begin(), gradients_.end(), 0.0f);
@@ -183,7 +174,8 @@ class Model : public DraftModel {
   }
 
   std::uint64_t fixed_bytes() const {
-    return sizeof(float) * (weights_.values.size() + gradients_.size() + core_.verifier_head.size());
+    return sizeof(float) * (weights_.values.size() + weights_.embed_tokens.size() + gradients_.size()) +
+           core_.products.bytes();
   }
 
   void plan(const DraftInputs& inputs, bool with_gradients) {
@@ -191,6 +183,11 @@ class Model : public DraftModel {
     const RowSampling sampling{with_gradients ? core_.options.row_sampling : 1.0, sampling_seed_};
     plan_rows(inputs.rows, core_.options.ttt_steps, inputs.document_ids, inputs.loss_mask, sampling,
               &core_.row_plan);
+  }
+
+  void load_weights(bool with_gradients) {
+    const PhaseTimer timer(&seconds_.load);
+    draft_core::load_products(!with_gradients, &core_);
   }
 
   void plan_chunk_at(const DraftInputs& inputs, std::int64_t first) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/compute_type.h"
 #include "draft/draft_weights.h"
 #include "ops/loss_kind.h"
 
@@ -55,6 +56,8 @@ struct TttOptions {
   TeacherVocab teacher_vocab = TeacherVocab::kDraft;
   /// Share of each document's start rows that training unrolls (docs/math/row_sampling.md); 1 = all.
   double row_sampling = 1;
+  /// What training steps multiply in; a step without gradients always measures in fp32.
+  ComputeType compute_type = ComputeType::kF32;
   /// Key rows whose activations exist at once (docs/math/chunks.md); 0 = chosen by ttt_steps.
   std::int64_t chunk_rows = 0;
 };
@@ -98,7 +101,7 @@ struct GradientSharing {
 
 /// Seconds of the last step by phase.
 struct StepSeconds {
-  double plan = 0, forward = 0, head = 0, backward = 0;
+  double plan = 0, load = 0, forward = 0, head = 0, backward = 0;  // load: weights made ready for products
 };
 
 /// Forward and backward of the draft over K drafting steps, with row skipping (docs/math/draft.md). All

@@ -42,6 +42,8 @@ class SafetensorsFile {
   const std::byte* data(const SafetensorsEntry& entry) const {
     return file_.data() + data_start_ + entry.offset;
   }
+  /// The file's first byte, where it is mapped: data(entry) - bytes_begin() is a tensor's place in the file.
+  const std::byte* bytes_begin() const { return file_.data(); }
 
   /// The tensor as fp32 (from F32, BF16, F16, F64). kNotFound / kInvalidArgument name tensor and file.
   Result<std::vector<float>> read_f32(const std::string& name) const;

@@ -14,7 +14,7 @@ namespace {
 
 // Stacked rows of one chunk: enough for the GEMMs to run near their peak, few enough for the logits to stay
 // in a large cache.
-constexpr std::int64_t kStackedRows = 256;
+constexpr std::int64_t kStackedRows = 288;
 constexpr std::int64_t kMinChunk = 16;
 constexpr std::int64_t kArgmaxRows = 64;
 
@@ -43,7 +43,7 @@ struct Memory {
 };
 
 Memory carve(const HeadLossShape& shape, int threads, float* scratch) {
-  const std::int64_t chunk = head_loss_chunk(shape), rows = chunk * shape.steps;
+  const std::int64_t chunk = head_loss_chunk(shape), rows = LinearWeight::padded_rows(chunk * shape.steps);
   Memory m;
   m.teacher_logits = scratch;
   m.teacher_p = m.teacher_logits + chunk * shape.draft_vocab;
@@ -110,9 +110,8 @@ void teacher_rows(const HeadLossShape& shape, const HeadLossInputs& in, const He
     whole_teacher_rows(shape, in, out, chunk, m, rows);
     return;
   }
-  linear(chunk.teachers, shape.draft_vocab, shape.target_hidden,
-         in.teacher_states + chunk.first_teacher * shape.target_hidden, in.verifier_head, shape.target_hidden,
-         false, m.teacher_logits);
+  in.verifier_head->forward(chunk.teachers, in.teacher_states + chunk.first_teacher * shape.target_hidden,
+                            false, m.teacher_logits);
   parallel_for(chunk.teachers, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       TeacherRow& row = (*rows)[static_cast<std::size_t>(t)];
@@ -146,11 +145,13 @@ void loss_rows(const HeadLossShape& shape, const std::vector<LossTerm>& terms, c
 }  // namespace
 
 std::int64_t head_loss_chunk(const HeadLossShape& shape) {
-  return std::max(kStackedRows / shape.steps, kMinChunk);
+  // Whole steps of rows for the products: 96 teachers with 3 drafting steps, 16 with 16.
+  constexpr std::int64_t kStep = 16;
+  return std::max(kStackedRows / shape.steps / kStep * kStep, kMinChunk);
 }
 
 std::int64_t head_loss_scratch_floats(const HeadLossShape& shape, int threads) {
-  const std::int64_t chunk = head_loss_chunk(shape), rows = chunk * shape.steps;
+  const std::int64_t chunk = head_loss_chunk(shape), rows = LinearWeight::padded_rows(chunk * shape.steps);
   return (2 * chunk + rows + 2 * threads) * shape.draft_vocab + 2 * rows * shape.hidden +
          kWholeRows * shape.whole_vocab;
 }
@@ -170,15 +171,12 @@ void head_loss(const HeadLossShape& shape, const std::vector<LossTerm>& terms, c
     if (chunk.rows == 0) continue;
     teacher_rows(shape, in, out, chunk, m, &teachers);
     stack_rows(shape, in, chunk, m.stacked_x);
-    linear(chunk.rows, shape.draft_vocab, shape.hidden, m.stacked_x, in.head, shape.hidden, false, m.logits);
+    in.head->forward(chunk.rows, m.stacked_x, false, m.logits, true);
     loss_rows(shape, terms, in, out, chunk, m, teachers);
     if (out.d_xs.empty()) continue;
-    linear_backward_input(chunk.rows, shape.draft_vocab, shape.hidden, m.logits, in.head, shape.hidden, false,
-                          m.d_stacked_x);
+    in.head->backward_input(chunk.rows, m.logits, false, m.d_stacked_x, true);
     unstack_rows(shape, out, chunk, m.d_stacked_x);
-    if (out.d_head != nullptr)
-      linear_backward_weight(chunk.rows, shape.draft_vocab, shape.hidden, m.logits, m.stacked_x, shape.hidden,
-                             out.d_head);
+    if (out.d_head != nullptr) in.head->backward_weight(chunk.rows, m.logits, m.stacked_x, out.d_head);
   }
 }
 

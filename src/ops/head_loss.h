@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/linear_weight.h"
 #include "ops/loss_kind.h"
 #include "ops/loss_row.h"
 
@@ -25,10 +26,10 @@ struct HeadLossShape {
 struct HeadLossInputs {
   std::int64_t num_teachers = 0;
   const float* teacher_states = nullptr;                  // [num_teachers, Ht], after the verifier's norm
-  const float* verifier_head = nullptr;                   // [Vd, Ht]; not read with whole_vocab
+  const LinearWeight* verifier_head = nullptr;            // [Vd, Ht]; not read with whole_vocab
   const float* whole_verifier_head = nullptr;             // [V, Ht], whole_vocab only
   const std::int32_t* draft_to_target = nullptr;          // [Vd] rows of it, whole_vocab only
-  const float* head = nullptr;                            // [Vd, H]
+  const LinearWeight* head = nullptr;                     // [Vd, H]
   std::vector<const float*> xs;                           // [K] arrays [entries_k, H]: normed draft states
   std::vector<const std::vector<std::int32_t>*> teacher;  // [K] arrays [entries_k], ascending
   std::vector<const std::vector<float>*>
