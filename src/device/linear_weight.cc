@@ -171,7 +171,8 @@ struct LinearWeight::Impl {
     if (!bf16 && !options.pack_f32) return;
     for_forward = std::make_unique<PackedOperand>(in, out, type);
     if (bf16 && options.with_backward) for_backward = std::make_unique<PackedOperand>(out, in, type);
-    shared->reserve((options.with_backward ? kBlockDepth : kBlockRows) * std::max(out, in));
+    // Twice the rows: fp32 rows that are filled up lie there too.
+    shared->reserve((options.with_backward ? kBlockDepth : 2 * kBlockRows) * std::max(out, in));
     const auto tail = static_cast<std::size_t>(kBlockRows * std::max(out, in));
     if (workspace.tail.size() < tail) workspace.tail.resize(tail);
   }
