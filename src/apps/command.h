@@ -24,6 +24,7 @@ struct Context {
 using Run = std::function<Status(Context&)>;
 
 Run add_generate(CLI::App& app);
+Run add_prepare(CLI::App& app);
 Run add_extract(CLI::App& app);
 Run add_train(CLI::App& app);
 Run add_evaluate(CLI::App& app);
