@@ -45,6 +45,10 @@ HWY_AFTER_NAMESPACE();
 namespace eaglet {
 HWY_EXPORT(RoundRow);
 
+void round_row_to_bf16(std::int64_t n, const float* from, std::uint16_t* to) {
+  HWY_DYNAMIC_DISPATCH(RoundRow)(n, from, to);
+}
+
 void round_to_bf16(std::int64_t n, const float* from, std::uint16_t* to) {
   constexpr std::int64_t kGrain = 16384;
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {

@@ -228,12 +228,24 @@ struct LinearWeight::Impl {
 
   void add_gradient(std::int64_t n, const float* dy, const float* x, float* dw) {
     for (std::int64_t first = 0; first < n; first += kBlockDepth) {
-      const std::int64_t rows = std::min(kBlockDepth, n - first), padded = round_up(rows, kDepthStep);
+      const std::int64_t rows = std::min(kBlockDepth, n - first);
       round_to_bf16(rows * out, dy + first * out, workspace.first.data());
-      round_to_bf16(rows * in, x + first * in, workspace.second.data());
-      std::fill_n(workspace.first.data() + rows * out, (padded - rows) * out, 0);
-      std::fill_n(workspace.second.data() + rows * in, (padded - rows) * in, 0);
-      gradient(padded)(workspace.first.data(), workspace.second.data(), dw);
+      add_rounded_gradient(rows, workspace.first.data(), x + first * in, dw);
+    }
+  }
+
+  void add_rounded_gradient(std::int64_t rows, std::uint16_t* dy, const float* x, float* dw) {
+    const std::int64_t padded = round_up(rows, kDepthStep);
+    round_to_bf16(rows * in, x, workspace.second.data());
+    std::fill_n(dy + rows * out, (padded - rows) * out, 0);
+    std::fill_n(workspace.second.data() + rows * in, (padded - rows) * in, 0);
+    gradient(padded)(dy, workspace.second.data(), dw);
+  }
+
+  void multiply_rounded(std::int64_t n, const std::uint16_t* dy, float* dx) {
+    for (std::int64_t first = 0; first < n; first += kBlockRows) {
+      const std::int64_t padded = round_up(std::min(kBlockRows, n - first), kRowStep);
+      for_backward->program(padded, false)(dy + first * out, for_backward->data(), dx + first * in);
     }
   }
 };
@@ -283,6 +295,24 @@ void LinearWeight::backward_input(std::int64_t n, const float* dy, bool accumula
   }
   gemm(Transpose::kNo, Transpose::kNo, n, impl_->in, impl_->out, 1.0f, dy, impl_->out, impl_->values,
        impl_->ldw, accumulate ? 1.0f : 0.0f, dx, impl_->in);
+}
+
+bool LinearWeight::takes_rounded() const {
+  return impl_->for_backward != nullptr && !impl_->exact;
+}
+std::int64_t LinearWeight::padded_depth(std::int64_t n) {
+  return round_up(n, kDepthStep);
+}
+
+void LinearWeight::backward_input_rounded(std::int64_t n, const std::uint16_t* dy, float* dx) const {
+  impl_->multiply_rounded(n, dy, dx);
+}
+
+void LinearWeight::backward_weight_rounded(std::int64_t n, std::uint16_t* dy, const float* x,
+                                           float* dw) const {
+  for (std::int64_t first = 0; first < n; first += kBlockDepth)
+    impl_->add_rounded_gradient(std::min(kBlockDepth, n - first), dy + first * impl_->out,
+                                x + first * impl_->in, dw);
 }
 
 void LinearWeight::backward_weight(std::int64_t n, const float* dy, const float* x, float* dw) const {

@@ -62,6 +62,15 @@ class LinearWeight {
   /// dx [n, in] = dy [n, out] W (+ dx when accumulate)
   void backward_input(std::int64_t n, const float* dy, bool accumulate, float* dx,
                       bool has_room = false) const;
+  /// In kBf16 a gradient that is rounded already spares the rounding of both products that read it (the
+  /// logits' gradient is by far the largest operand there is).
+  bool takes_rounded() const;
+  /// Rows that a rounded dy needs room for.
+  static std::int64_t padded_depth(std::int64_t n);
+  /// backward_input() with room for dx.
+  void backward_input_rounded(std::int64_t n, const std::uint16_t* dy, float* dx) const;
+  /// backward_weight(); rows beyond n of dy become zero.
+  void backward_weight_rounded(std::int64_t n, std::uint16_t* dy, const float* x, float* dw) const;
   /// dW [out, in], rows ldw apart, += dy^T [out, n] x [n, in]
   void backward_weight(std::int64_t n, const float* dy, const float* x, float* dw) const;
 

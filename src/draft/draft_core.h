@@ -131,7 +131,8 @@ struct LayerProducts {
 struct Products {
   ProductWorkspace workspace;
   std::unique_ptr<LinearWeight> fc, head;
-  std::unique_ptr<LinearWeight> teacher;  // rows of the verifier's head; always fp32: it makes the targets
+  std::unique_ptr<LinearWeight> teacher;        // rows of the verifier's head, for training steps
+  std::unique_ptr<LinearWeight> exact_teacher;  // the same in fp32, for steps that measure
   std::vector<LayerProducts> layers;
   std::uint64_t bytes() const;
 };

@@ -241,7 +241,9 @@ Status head_and_loss(const DraftInputs& inputs, bool with_gradients, Core* core)
   HeadLossOutputs& out = core->head_outputs;
   in.num_teachers = teachers;
   in.teacher_states = b.teacher;
-  in.verifier_head = core->products.teacher.get();
+  const Products& products = core->products;
+  in.verifier_head =
+      with_gradients && products.teacher != nullptr ? products.teacher.get() : products.exact_teacher.get();
   in.whole_verifier_head = core->verifier.lm_head;
   in.draft_to_target = core->draft_to_target;
   in.head = core->products.head.get();

@@ -17,12 +17,12 @@ std::vector<float> draft_rows(const DraftVocab& vocab, const float* head, std::i
   return rows;
 }
 
-void make_teacher(const DraftVocab& vocab, Core* core) {
+void make_teacher(ComputeType type, const DraftVocab& vocab, Core* core,
+                  std::unique_ptr<LinearWeight>& teacher) {
   if (core->options.teacher_vocab == TeacherVocab::kWhole) return;  // the whole head is used in place
   const Dims& d = core->dims;
-  std::unique_ptr<LinearWeight>& teacher = core->products.teacher;
-  teacher = std::make_unique<LinearWeight>(
-      d.Vd, d.Ht, d.Ht, LinearWeightOptions{ComputeType::kF32, true, false}, &core->products.workspace);
+  teacher = std::make_unique<LinearWeight>(d.Vd, d.Ht, d.Ht, LinearWeightOptions{type, true, false},
+                                           &core->products.workspace);
   if (vocab.is_full())
     teacher->load(core->verifier.lm_head);  // rows in target order
   else
@@ -60,7 +60,7 @@ std::uint64_t Products::bytes() const {
   const auto add = [&](const std::unique_ptr<LinearWeight>& product) {
     if (product != nullptr) sum += product->bytes();
   };
-  for (const auto* product : {&fc, &head, &teacher}) add(*product);
+  for (const auto* product : {&fc, &head, &teacher, &exact_teacher}) add(*product);
   for (const LayerProducts& p : layers)
     for (const auto* product :
          {&p.embed_q, &p.embed_k, &p.embed_v, &p.q, &p.k, &p.v, &p.o, &p.gate, &p.up, &p.down})
@@ -99,7 +99,8 @@ void make_products(ComputeType type, bool with_gradients, const DraftVocab& voca
   of_head.pack_f32 = core->head_is_frozen || 4 * d.Vd * d.H <= kMostPackedBytes;
   products.head = std::make_unique<LinearWeight>(d.Vd, d.H, d.H, of_head, &products.workspace);
   if (core->head_is_frozen) products.head->load(core->weights.lm_head);
-  make_teacher(vocab, core);
+  make_teacher(ComputeType::kF32, vocab, core, products.exact_teacher);
+  if (options.type == ComputeType::kBf16) make_teacher(options.type, vocab, core, products.teacher);
 }
 
 void load_products(bool exact, Core* core) {

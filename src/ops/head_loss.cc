@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "device/bf16_rounding.h"
 #include "device/threads.h"
 #include "ops/linear.h"
 #include "ops/loss_row.h"
@@ -17,6 +18,8 @@ namespace {
 constexpr std::int64_t kStackedRows = 288;
 constexpr std::int64_t kMinChunk = 16;
 constexpr std::int64_t kArgmaxRows = 64;
+// Rows of the whole vocabulary's logits made at once.
+constexpr std::int64_t kWholeRows = 64;
 
 // Entries [begin[k], end[k]) of step k have their teacher in the chunk; they lie one after another in the
 // stacked arrays.
@@ -40,6 +43,7 @@ void find_entries(const HeadLossInputs& in, std::int64_t first, std::int64_t tea
 
 struct Memory {
   float *teacher_logits, *teacher_p, *stacked_x, *logits, *d_stacked_x, *row_scratch, *whole_logits;
+  std::uint16_t* rounded;  // the logits' gradients, where the head's products take them rounded
 };
 
 Memory carve(const HeadLossShape& shape, int threads, float* scratch) {
@@ -52,6 +56,7 @@ Memory carve(const HeadLossShape& shape, int threads, float* scratch) {
   m.logits = m.d_stacked_x + rows * shape.hidden;
   m.row_scratch = m.logits + rows * shape.draft_vocab;
   m.whole_logits = m.row_scratch + 2 * threads * shape.draft_vocab;
+  m.rounded = reinterpret_cast<std::uint16_t*>(m.whole_logits + kWholeRows * shape.whole_vocab);
   return m;
 }
 
@@ -67,9 +72,6 @@ void unstack_rows(const HeadLossShape& shape, const HeadLossOutputs& out, const 
     std::memcpy(out.d_xs[k] + chunk.begin[k] * shape.hidden, stacked + chunk.offset[k] * shape.hidden,
                 static_cast<std::size_t>((chunk.end[k] - chunk.begin[k]) * shape.hidden) * sizeof(float));
 }
-
-// Rows of the whole vocabulary's logits made at once.
-constexpr std::int64_t kWholeRows = 64;
 
 // One teacher row from its logits over the whole vocabulary: the draft's part of it, normalised by all.
 TeacherRow cut_to_draft(const HeadLossShape& shape, const HeadLossInputs& in, float* whole, float* logits,
@@ -125,6 +127,7 @@ void teacher_rows(const HeadLossShape& shape, const HeadLossInputs& in, const He
 void loss_rows(const HeadLossShape& shape, const std::vector<LossTerm>& terms, const HeadLossInputs& in,
                const HeadLossOutputs& out, const Chunk& chunk, const Memory& m,
                const std::vector<TeacherRow>& teachers) {
+  const bool rounded = !out.d_xs.empty() && in.head->takes_rounded();
   parallel_for(chunk.rows, 1, [&](std::int64_t begin, std::int64_t end) {
     float* row_scratch =
         m.row_scratch + 2 * (omp_in_parallel() ? omp_get_thread_num() : 0) * shape.draft_vocab;
@@ -137,9 +140,24 @@ void loss_rows(const HeadLossShape& shape, const std::vector<LossTerm>& terms, c
       std::int64_t best = 0;
       out.loss[k][entry] = loss_row(terms, teachers[teacher], shape.draft_vocab, (*in.weight[k])[e],
                                     m.logits + r * shape.draft_vocab, row_scratch, &best);
+      if (rounded)  // while the row is still in the nearest cache
+        round_row_to_bf16(shape.draft_vocab, m.logits + r * shape.draft_vocab,
+                          m.rounded + r * shape.draft_vocab);
       out.best[k][entry] = static_cast<std::int32_t>(best);
     }
   });
+}
+
+void head_gradients(const HeadLossInputs& in, const HeadLossOutputs& out, const Chunk& chunk,
+                    const Memory& m) {
+  if (in.head->takes_rounded()) {
+    in.head->backward_input_rounded(chunk.rows, m.rounded, m.d_stacked_x);
+    if (out.d_head != nullptr)
+      in.head->backward_weight_rounded(chunk.rows, m.rounded, m.stacked_x, out.d_head);
+    return;
+  }
+  in.head->backward_input(chunk.rows, m.logits, false, m.d_stacked_x, true);
+  if (out.d_head != nullptr) in.head->backward_weight(chunk.rows, m.logits, m.stacked_x, out.d_head);
 }
 
 }  // namespace
@@ -153,7 +171,7 @@ std::int64_t head_loss_chunk(const HeadLossShape& shape) {
 std::int64_t head_loss_scratch_floats(const HeadLossShape& shape, int threads) {
   const std::int64_t chunk = head_loss_chunk(shape), rows = LinearWeight::padded_rows(chunk * shape.steps);
   return (2 * chunk + rows + 2 * threads) * shape.draft_vocab + 2 * rows * shape.hidden +
-         kWholeRows * shape.whole_vocab;
+         kWholeRows * shape.whole_vocab + LinearWeight::padded_depth(rows) * (shape.draft_vocab + 1) / 2;
 }
 
 void head_loss(const HeadLossShape& shape, const std::vector<LossTerm>& terms, const HeadLossInputs& in,
@@ -174,9 +192,8 @@ void head_loss(const HeadLossShape& shape, const std::vector<LossTerm>& terms, c
     in.head->forward(chunk.rows, m.stacked_x, false, m.logits, true);
     loss_rows(shape, terms, in, out, chunk, m, teachers);
     if (out.d_xs.empty()) continue;
-    in.head->backward_input(chunk.rows, m.logits, false, m.d_stacked_x, true);
+    head_gradients(in, out, chunk, m);
     unstack_rows(shape, out, chunk, m.d_stacked_x);
-    if (out.d_head != nullptr) in.head->backward_weight(chunk.rows, m.logits, m.stacked_x, out.d_head);
   }
 }
 
