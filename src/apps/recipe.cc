@@ -168,6 +168,7 @@ std::vector<RecipeField> Recipe::fields() {
       {"train", "row_sampling", &t.row_sampling},
       {"train", "compute_type", &t.compute_type},
       {"train", "chunk_rows", &t.chunk_rows},
+      {"train", "state_reading", &t.states},
       {"train", "hidden_size", &t.hidden_size},
       {"train", "attention_bias", &t.attention_bias},
       {"train", "mlp_bias", &t.mlp_bias},

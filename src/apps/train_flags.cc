@@ -12,6 +12,10 @@ void add_data_flags(CLI::App& app, TrainOptions& o) {
                  "hold out every n-th document, from the first, for validation; 0 = none");
   app.add_option("--max-seq-len", o.max_seq_len,
                  "rows of a batch: documents are packed into it, longer ones cut");
+  app.add_option(
+      "--state-reading", o.states,
+      "load a batch's states, or stream them chunk by chunk (long documents); auto streams from 512 "
+      "MiB a batch on");
   app.add_option("--num-workers", o.num_workers, "threads that read and pack batches ahead");
 }
 

@@ -48,8 +48,10 @@ class Order {
 ///                   | being filled              at most `depth_` between the two: that bounds the memory
 class ThreadedLoader : public BatchLoader {
  public:
-  ThreadedLoader(const StoreReader& store, Order order, std::int64_t max_seq_len, int num_workers)
+  ThreadedLoader(const StoreReader& store, Order order, std::int64_t max_seq_len, int num_workers,
+                 BatchStates states)
       : store_(store),
+        states_(states),
         order_(std::move(order)),
         max_seq_len_(max_seq_len),
         depth_(2 * static_cast<std::uint64_t>(num_workers)) {
@@ -112,7 +114,7 @@ class ThreadedLoader : public BatchLoader {
   Result<Batch> fill(Batch batch, const std::vector<std::size_t>& documents) const {
     try {
       if (!batch) batch = std::make_unique<PackedBatch>();
-      EAGLET_RETURN_IF_ERROR(fill_batch(store_, documents, max_seq_len_, batch.get()));
+      EAGLET_RETURN_IF_ERROR(fill_batch(store_, documents, max_seq_len_, batch.get(), states_));
       return batch;
     } catch (const std::bad_alloc&) {
       return Status(StatusCode::kNoSpace,
@@ -122,6 +124,7 @@ class ThreadedLoader : public BatchLoader {
   }
 
   const StoreReader& store_;
+  const BatchStates states_;
   Order order_;  // guarded by mutex_, like all below
   const std::int64_t max_seq_len_;
   const std::uint64_t depth_;
@@ -140,7 +143,7 @@ class ThreadedLoader : public BatchLoader {
 Result<std::unique_ptr<BatchLoader>> BatchLoader::start(const StoreReader& store, const PackPlan& plan,
                                                         std::int64_t max_seq_len, int num_workers,
                                                         std::int64_t first_epoch, std::int64_t first_batch,
-                                                        const BatchShare& share) {
+                                                        const BatchShare& share, BatchStates states) {
   if (num_workers < 1 || num_workers > 1024)
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{} loader threads are not possible", num_workers), "",
@@ -155,7 +158,7 @@ Result<std::unique_ptr<BatchLoader>> BatchLoader::start(const StoreReader& store
                               share.ranks, plan.report().batches),
                   "", "start fewer ranks, or give a smaller --max-seq-len for more batches");
   return std::unique_ptr<BatchLoader>(std::make_unique<ThreadedLoader>(
-      store, Order(plan, first_epoch, first_batch, share), max_seq_len, num_workers));
+      store, Order(plan, first_epoch, first_batch, share), max_seq_len, num_workers, states));
 }
 
 }  // namespace eaglet

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "batch/loader.h"
+#include "batch/store_rows.h"
 #include "formats/conversations.h"
 #include "store/store_test_helpers.h"
 
@@ -104,6 +105,32 @@ TEST(FillBatch, IsTheDataShift) {
   EXPECT_EQ(batch.real_tokens, 0);
   EXPECT_EQ(fill_batch(*store, {2, 0}, 9, &batch).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(fill_batch(*store, {4}, 0, &batch).code(), StatusCode::kInvalidArgument);
+}
+
+// Read run by run from the store, rows hold what fill_batch() copies.
+TEST(StoreRows, AreThoseOfTheFilledBatch) {
+  const StoreHeader header = small_header();
+  const auto store = store_of("store_rows", header, {{2, 9}, {1, 6}, {0, 4}});
+  PackedBatch filled, left;
+  ASSERT_TRUE(fill_batch(*store, {2, 0, 1}, 20, &filled).ok());
+  ASSERT_TRUE(fill_batch(*store, {2, 0, 1}, 20, &left, BatchStates::kInStore).ok());
+  EXPECT_TRUE(left.states_in_store && left.aux_hidden_states.empty() && left.last_hidden_states.empty());
+  EXPECT_EQ(left.input_ids, filled.input_ids);
+  EXPECT_EQ(left.document_ids, filled.document_ids);
+  EXPECT_EQ(left.documents, filled.documents);
+  StoreRows rows(*store);
+  rows.use(left);
+  const std::int64_t width = header.hidden, aux_width = width * (header.slots() - 1);
+  for (const auto& [first, n] : {std::pair{0, 3}, {3, 8}, {4, 2}, {10, 1}, {11, 5}, {0, 1}}) {
+    std::vector<float> aux(static_cast<std::size_t>(n * aux_width)),
+        last(static_cast<std::size_t>(n * width));
+    ASSERT_TRUE(rows.read_aux(first, n, aux.data()).ok());
+    ASSERT_TRUE(rows.read_last(first, n, last.data()).ok());
+    EXPECT_TRUE(std::equal(aux.begin(), aux.end(), filled.aux_hidden_states.begin() + first * aux_width));
+    EXPECT_TRUE(std::equal(last.begin(), last.end(), filled.last_hidden_states.begin() + first * width));
+  }
+  std::vector<float> aux(static_cast<std::size_t>(9 * aux_width));
+  EXPECT_FALSE(rows.read_aux(3, 9, aux.data()).ok());  // beyond the document
 }
 
 TEST(PackPlan, EveryUsableDocumentOnceAndNoBatchTooFull) {

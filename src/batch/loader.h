@@ -54,6 +54,9 @@ struct BatchShare {
   std::int64_t rank = 0, ranks = 1;
 };
 
+/// Whether a batch's states are copied into it, or left in the store (StoreRows).
+enum class BatchStates { kLoaded, kInStore };
+
 /// Fills batches ahead on `num_workers` threads, in order. The last partial batch is kept. Batches keep their
 /// memory between uses (recycle()); at most 2 * num_workers are filled ahead. Destroying it mid-flight is
 /// fine.
@@ -66,7 +69,8 @@ class BatchLoader {
   static Result<std::unique_ptr<BatchLoader>> start(const StoreReader& store, const PackPlan& plan,
                                                     std::int64_t max_seq_len, int num_workers,
                                                     std::int64_t first_epoch, std::int64_t first_batch,
-                                                    const BatchShare& share = {});
+                                                    const BatchShare& share = {},
+                                                    BatchStates states = BatchStates::kLoaded);
   virtual ~BatchLoader() = default;
   /// The next batch; blocks until it is ready. A document that fails its checksum comes back as an error in
   /// place of its batch; the batches after it can still be had.
@@ -80,6 +84,6 @@ class BatchLoader {
 /// max_rows tokens each, the rest padding (kInvalidArgument when they need more rows). max_rows 0: as many
 /// rows as they need.
 Status fill_batch(const StoreReader& store, const std::vector<std::size_t>& documents, std::int64_t max_rows,
-                  PackedBatch* batch);
+                  PackedBatch* batch, BatchStates states = BatchStates::kLoaded);
 
 }  // namespace eaglet

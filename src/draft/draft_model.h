@@ -10,20 +10,12 @@
 #include "device/compute_type.h"
 #include "draft/draft_weights.h"
 #include "ops/loss_kind.h"
+#include "tensor/state_rows.h"
 
 namespace eaglet {
 
 /// "kl_div", "rkl", ... or a JSON object of weights {"ce": 0.1, "tv": 0.9}.
 Result<std::vector<LossTerm>> parse_loss(const std::string& text);
-
-/// States that are read when a chunk of rows needs them, for batches too long to be held in memory.
-class StateRows {
- public:
-  virtual ~StateRows() = default;
-  /// Batch rows [first, first + n), all of one document: to [n, A*Ht] or [n, Ht].
-  virtual Status read_aux(std::int64_t first, std::int64_t n, float* to) = 0;
-  virtual Status read_last(std::int64_t first, std::int64_t n, float* to) = 0;
-};
 
 /// Rows after the data shift; views, the caller keeps them alive. document_ids -1 = padding.
 struct DraftInputs {

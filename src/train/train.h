@@ -24,7 +24,10 @@ struct TrainOptions {
   std::string teacher_vocab = "draft";  // draft | whole: what the teacher's probabilities are normalised over
   double row_sampling = 1;              // share of each document's start rows that a step unrolls
   std::string compute_type = "auto";    // auto | f32 | bf16: what training steps multiply in
-  std::int64_t chunk_rows = 0;          // rows whose activations exist at once; 0: by ttt_steps
+  /// auto | load | stream: whether a batch's states are copied into memory or read chunk by chunk; auto
+  /// streams from 512 MiB a batch on.
+  std::string states = "auto";
+  std::int64_t chunk_rows = 0;  // rows whose activations exist at once; 0: by ttt_steps
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01, clip = 1.0;
   std::string optimizer = "adamw";  // adamw | muon (hidden matrices by Muon, the rest by AdamW)
   double muon_lr = 0;               // 0: lr

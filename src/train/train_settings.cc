@@ -128,6 +128,8 @@ Status check_names(const TrainOptions& o) {
     return usage("--teacher-vocab", "unknown choice \"" + o.teacher_vocab + "\"", "use draft or whole");
   if (o.compute_type != "auto" && !parse_compute_type(o.compute_type).ok())
     return usage("--compute-type", "unknown type \"" + o.compute_type + "\"", "use auto, f32 or bf16");
+  if (o.states != "auto" && o.states != "load" && o.states != "stream")
+    return usage("--state-reading", "unknown choice \"" + o.states + "\"", "use auto, load or stream");
   EAGLET_RETURN_IF_ERROR(check_step_weights(o));
   const auto loss = parse_loss(o.loss_fn);
   if (!loss.ok()) return Status(StatusCode::kUsage, loss.status().what(), "--loss-fn", loss.status().todo());
@@ -282,6 +284,7 @@ Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {
   json.update(fixed_settings(o, effective));
   json["scheduler_total_steps"] = effective.schedule.total_steps;
   json["num_workers"] = o.num_workers;
+  json["state_reading"] = o.states;
   json["threads"] = effective.threads;
   json["checkpoint_every_steps"] = o.checkpoint_every_steps;
   json["validate_every_steps"] = o.validate_every_steps;

@@ -50,6 +50,24 @@ TEST_F(TrainVariants, LearnAndResumeBitEqual) {
   }
 }
 
+// States read chunk by chunk give the run that has them in memory, to the bit.
+TEST_F(TrainVariants, StreamedStatesChangeNothing) {
+  TrainOptions loaded = options("loaded");
+  loaded.chunk_rows = 7;
+  loaded.states = "load";
+  TrainOptions streamed = loaded;
+  streamed.output_dir = root_ + "/streamed";
+  streamed.states = "stream";
+  ASSERT_TRUE(run(loaded).ok());
+  ASSERT_TRUE(run(streamed).ok());
+  expect_same_checkpoint("loaded", "streamed",
+                         std::filesystem::read_symlink(loaded.output_dir + "/checkpoints/latest").string());
+  EXPECT_EQ((*read_json_file(streamed.output_dir + "/train_config.json"))["state_reading"], "stream");
+  streamed.output_dir = root_ + "/noisy";
+  streamed.noise_std = 0.1;
+  EXPECT_EQ(run(streamed).status().code(), StatusCode::kUsage);
+}
+
 TEST_F(TrainVariants, AnotherValueIsRefusedByNameOnResume) {
   ASSERT_TRUE(run(options("run")).ok());
   for (const Variant& variant : variants()) {

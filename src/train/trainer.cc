@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/interrupt.h"
+#include "batch/store_rows.h"
 #include "train/batch_inputs.h"
 #include "train/checkpoint.h"
 #include "train/needed_work.h"
@@ -224,6 +225,7 @@ Result<RankFacts> Trainer::held_out_facts() {
   RankFacts facts;
   facts.sums.depth.resize(static_cast<std::size_t>(options_.ttt_steps));
   PackedBatch batch;
+  StoreRows store_rows(*data_.store);
   const std::vector<std::vector<std::size_t>> packs = data_.held_out_plan.epoch(0);
   std::string bad;
   const auto first = static_cast<std::size_t>(comm_.rank()), ranks = static_cast<std::size_t>(comm_.ranks());
@@ -231,8 +233,9 @@ Result<RankFacts> Trainer::held_out_facts() {
     progress_.update(static_cast<std::uint64_t>(state_.step + 1),
                      fmt::format("validating {}/{}", i + 1, packs.size()));
     EAGLET_RETURN_IF_ERROR(records_.status("validate", std::max(30.0, 10 * step_seconds_)));
-    EAGLET_RETURN_IF_ERROR(fill_batch(*data_.store, packs[i], options_.max_seq_len, &batch));
-    const Result<StepSums> sums = model_.step(inputs_of(batch), false);
+    EAGLET_RETURN_IF_ERROR(fill_batch(*data_.store, packs[i], options_.max_seq_len, &batch, data_.states));
+    store_rows.use(batch);
+    const Result<StepSums> sums = model_.step(inputs_of(batch, &store_rows), false);
     if (sums.ok()) {
       add_sums(*sums, &facts.sums);
       continue;

@@ -22,7 +22,8 @@ UpdateStep::UpdateStep(const TrainOptions& options, const TrainData& data, Draft
       optimizer_(optimizer),
       schedule_(schedule),
       comm_(comm),
-      needed_work_(model.weights().config, static_cast<int>(options.ttt_steps), options.train_head) {
+      needed_work_(model.weights().config, static_cast<int>(options.ttt_steps), options.train_head),
+      store_rows_(*data.store) {
   if (comm_.ranks() > 1)
     reducer_ =
         std::make_unique<GradientReducer>(comm_, model_.gradients().data(), model_.trainable_elements());
@@ -38,7 +39,7 @@ Status UpdateStep::start(const TrainerState& state) {
   if (comm_.rank() >= data_.training_plan.report().batches) return {};  // more ranks than batches
   EAGLET_ASSIGN_OR_RETURN(loader_, BatchLoader::start(*data_.store, data_.training_plan, options_.max_seq_len,
                                                       options_.num_workers, state.epoch, state.next_batch,
-                                                      {comm_.rank(), comm_.ranks()}));
+                                                      {comm_.rank(), comm_.ranks()}, data_.states));
   return {};
 }
 
@@ -74,13 +75,17 @@ Result<UpdateResult> UpdateStep::make(const TrainerState& state, const RankFacts
 }
 
 Status UpdateStep::run_batches(const TrainerState& state, const Group& group, UpdateResult* result) {
-  const double waited = loader_ ? loader_->waited_seconds() : 0;
+  const double waited = data_wait();
   const std::int64_t end = group.first + group.size, ranks = comm_.ranks();
   for (std::int64_t number = group.first + comm_.rank(); number < end; number += ranks)
     EAGLET_RETURN_IF_ERROR(
         run_batch(state, number, number < group.first + ranks, number + ranks >= end, result));
-  result->data_wait_seconds = loader_ ? loader_->waited_seconds() - waited : 0;
+  result->data_wait_seconds = data_wait() - waited;
   return {};
+}
+
+double UpdateStep::data_wait() const {
+  return (loader_ ? loader_->waited_seconds() : 0) + store_rows_.waited_seconds();
 }
 
 Status UpdateStep::run_batch(const TrainerState& state, std::int64_t number, bool first, bool last,
@@ -99,7 +104,8 @@ Status UpdateStep::run_batch(const TrainerState& state, std::int64_t number, boo
   result->tokens_here += batch->real_tokens;
   result->needed_flops_here += needed_work_.flops(*batch);
   documents_.insert(documents_.end(), batch->documents.begin(), batch->documents.end());
-  const Result<StepSums> sums = model_.step(inputs_of(*batch), true);
+  store_rows_.use(*batch);
+  const Result<StepSums> sums = model_.step(inputs_of(*batch, &store_rows_), true);
   if (sums.ok()) {
     add_sums(*sums, &result->facts.sums);
   } else if (sums.status().code() == StatusCode::kNumeric) {

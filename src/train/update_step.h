@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "batch/loader.h"
+#include "batch/store_rows.h"
 #include "comm/comm.h"
 #include "draft/draft_model.h"
 #include "train/counted_rows.h"
@@ -57,6 +58,7 @@ class UpdateStep {
   Status run_batches(const TrainerState& state, const Group& group, UpdateResult* result);
   Status run_batch(const TrainerState& state, std::int64_t number, bool first, bool last,
                    UpdateResult* result);
+  double data_wait() const;
   Status reduce(UpdateResult* result);
   Status apply(const TrainerState& state, UpdateResult* result);
   Status tell_not_finite(UpdateResult* result);
@@ -72,6 +74,7 @@ class UpdateStep {
   std::int64_t epoch_of_order_ = -1;
   std::vector<std::vector<std::size_t>> order_;  // batches of that epoch
   std::unique_ptr<BatchLoader> loader_;
+  StoreRows store_rows_;  // where states stay in the store
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<std::size_t> documents_;  // of this rank's part of the update
   std::string not_finite_;              // what this rank saw
