@@ -31,6 +31,7 @@ Run add_export(CLI::App& app);
 Run add_import(CLI::App& app);
 Run add_inspect(CLI::App& app);
 Run add_run(CLI::App& app);
+Run add_plan(CLI::App& app);
 Run add_bench(CLI::App& app);
 
 }  // namespace eaglet::apps

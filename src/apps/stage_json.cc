@@ -81,6 +81,10 @@ Json train_json(const TrainReport& r) {
           {"seconds", r.seconds},
           {"train_tokens_per_second", r.tokens_per_second},
           {"real_tokens", r.real_tokens},
+          {"skipped_updates", r.skipped_updates},
+          {"ranks", r.ranks},
+          {"rank_wait_share", r.rank_wait_share},
+          {"needed_gflop", r.needed_flops / 1e9},
           {"trainable_params", r.trainable_params},
           {"total_params", r.total_params}};
 }

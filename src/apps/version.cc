@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "build-info.h"
+#include "comm/comm.h"
 
 namespace eaglet::apps {
 namespace {
@@ -55,6 +56,7 @@ Json version_facts(const BuildFacts& build) {
                 {"curl", curl_version_info(CURLVERSION_NOW)->version},
                 {"zlib", zlibVersion()},
                 {"zstd", ZSTD_versionString()},
+                {"MPI", mpi_version().empty() ? "built without" : mpi_version()},
                 {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)}}}};
 }
 

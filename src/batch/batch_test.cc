@@ -343,5 +343,25 @@ TEST(BatchLoader, ImpossibleStartsAreRefused) {
   EXPECT_FALSE(refused(2, 0, plan.report().batches));
 }
 
+TEST(BatchLoader, RanksTogetherGetEveryBatchOnce) {
+  const auto store = store_of("s", small_header(), {{0, 5}, {0, 6}, {0, 7}, {0, 8}, {0, 8}, {0, 7}, {0, 7}});
+  const auto plan = *PackPlan::make(*store, all_of(*store), {8, 3, true});
+  const std::int64_t batches = plan.report().batches;
+  ASSERT_EQ(batches, 7);  // an uneven number for 2 and 3 ranks
+  for (const std::int64_t ranks : {2, 3}) {
+    for (const std::int64_t first : {std::int64_t{0}, 2 * ranks, batches}) {
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        auto loader = std::move(*BatchLoader::start(*store, plan, 8, 2, 4, first, {rank, ranks}));
+        for (std::int64_t epoch = 4; epoch < 7; ++epoch) {
+          const auto order = plan.epoch(epoch);
+          for (std::int64_t i = (epoch == 4 ? first : 0) + rank; i < batches; i += ranks)
+            EXPECT_EQ((*loader->next())->documents, order[static_cast<std::size_t>(i)]);
+        }
+      }
+    }
+  }
+  EXPECT_FALSE(BatchLoader::start(*store, plan, 8, 2, 0, 0, {7, 8}).ok());  // it would never get one
+}
+
 }  // namespace
 }  // namespace eaglet

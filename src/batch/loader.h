@@ -49,6 +49,11 @@ class PackPlan {
   std::vector<std::vector<std::size_t>> bins_;
 };
 
+/// The part of an epoch's batches that one of several ranks trains on: numbers rank, rank + ranks, ...
+struct BatchShare {
+  std::int64_t rank = 0, ranks = 1;
+};
+
 /// Fills batches ahead on `num_workers` threads, in order. The last partial batch is kept. Batches keep their
 /// memory between uses (recycle()); at most 2 * num_workers are filled ahead. Destroying it mid-flight is
 /// fine.
@@ -56,10 +61,12 @@ class BatchLoader {
  public:
   /// Starts at batch `first_batch` of epoch `first_epoch` (the number of batches: the next epoch's first) and
   /// goes on for ever, epoch after epoch, until destroyed. Batches are padded to max_seq_len rows. `store`
-  /// must outlive it.
+  /// must outlive it. With a share, `first_batch` is where the ranks together stand (a multiple of `ranks`),
+  /// and only this rank's batches come; every epoch begins anew at its number `rank`.
   static Result<std::unique_ptr<BatchLoader>> start(const StoreReader& store, const PackPlan& plan,
                                                     std::int64_t max_seq_len, int num_workers,
-                                                    std::int64_t first_epoch, std::int64_t first_batch);
+                                                    std::int64_t first_epoch, std::int64_t first_batch,
+                                                    const BatchShare& share = {});
   virtual ~BatchLoader() = default;
   /// The next batch; blocks until it is ready. A document that fails its checksum comes back as an error in
   /// place of its batch; the batches after it can still be had.

@@ -9,10 +9,11 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/interrupt.h"
-#include "extract/forecast.h"
 #include "formats/conversations.h"
+#include "formats/layer_ids.h"
 #include "formats/length_limit.h"
 #include "formats/target_model.h"
+#include "store/forecast.h"
 #include "store/store.h"
 #include "verifier/state_taker.h"
 #include "verifier/target.h"
@@ -31,18 +32,11 @@ Status check_options(const ExtractOptions& options) {
   return Status();
 }
 
-/// [2, L/2, L-3]: the layers that EAGLE-3 drafts are served with (vLLM, llama.cpp).
 Result<std::vector<std::int32_t>> choose_layers(const ExtractOptions& options, const TargetFacts& facts) {
-  std::vector<std::int32_t> ids = options.target_layer_ids;
-  const auto layers = static_cast<std::int32_t>(facts.num_layers);
-  if (ids.empty()) ids = {2, layers / 2, layers - 3};
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 1 || ids[i] > layers || (i > 0 && ids[i] <= ids[i - 1]))
-      return Status(StatusCode::kUsage,
-                    fmt::format("layer ids {} are not ascending in 1..{}", fmt::join(ids, ", "), layers),
-                    "--target-layer-ids",
-                    "id k is the state after k layers; the usual choice is 2, L/2, L-3");
-  return ids;
+  if (options.target_layer_ids.empty()) return usual_layer_ids(facts.num_layers);
+  // Place 0, the embedding, is no layer's output: libllama does not name it.
+  EAGLET_RETURN_IF_ERROR(check_layer_ids(options.target_layer_ids, 1, facts.num_layers));
+  return options.target_layer_ids;
 }
 
 StoreHeader header_for(const TargetFacts& facts, std::vector<std::int32_t> layers) {
@@ -123,12 +117,15 @@ Status nothing_to_learn(const Work& work, const ExtractOptions& options, std::ui
 
 Status tell_forecast(const Work& work, const ExtractOptions& options, const StoreHeader& header,
                      Progress& progress) {
-  std::vector<std::int64_t> lengths;
+  std::vector<DocumentSize> sizes;
   for (const Conversation& document : work.documents)
-    lengths.push_back(static_cast<std::int64_t>(document.input_ids.size()));
-  const Forecast forecast = forecast_states(lengths, header.slots(), header.hidden);
+    sizes.push_back({static_cast<std::int64_t>(document.input_ids.size()),
+                     static_cast<std::int64_t>(document.id.size())});
+  const Forecast forecast = forecast_store(header, sizes, options.shard_bytes);
   EAGLET_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, free_disk_bytes(options.store_path));
   EAGLET_RETURN_IF_ERROR(check_forecast(forecast, free_bytes, options.store_path, options.force));
+  progress.note("captured: " + describe_layer_ids(header.aux_layers, header.target_layers) +
+                "; and the last state");
   progress.note(fmt::format("states of {} documents, {} tokens: {}", forecast.documents, forecast.tokens,
                             forecast_text(forecast, free_bytes)));
   return Status();

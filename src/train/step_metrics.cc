@@ -23,6 +23,7 @@ void add_sums(const StepSums& more, StepSums* total) {
     total->depth[k].full_right += more.depth[k].full_right;
     total->depth[k].cond_right += more.depth[k].cond_right;
     total->depth[k].cond_total += more.depth[k].cond_total;
+    total->depth[k].outside += more.depth[k].outside;
   }
 }
 

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "base/hash.h"
 #include "draft/draft_model.h"
@@ -37,6 +39,11 @@ Status check_counts(const TrainOptions& o) {
         std::pair{"--keep-checkpoints", o.keep_checkpoints}, std::pair{"--threads", std::int64_t{o.threads}},
         std::pair{"--scheduler-total-steps", o.scheduler_total_steps}})
     if (value < 0) return usage(flag, "negative", "give 0 or more");
+  if (o.accumulation_steps < 1)
+    return usage("--accumulation-steps", "must be 1 or more", "1 updates after every batch");
+  if (o.early_stop_patience < 0) return usage("--early-stop-patience", "negative", "give 0 for never");
+  if (o.muon_ns_steps < 1 || o.muon_ns_steps > 20)
+    return usage("--muon-ns-steps", "must be 1 to 20", "5 is usual");
   if (o.log_every_steps < 1) return usage("--log-every-steps", "must be 1 or more", "1 logs every step");
   return {};
 }
@@ -54,6 +61,17 @@ Status check_rates(const TrainOptions& o) {
     return usage("--min-lr-ratio", "must be 0 to 1", "0 is usual");
   if (!(o.ttt_step_loss_decay > 0))
     return usage("--ttt-step-loss-decay", "must be above 0", "1.0 weighs all steps alike");
+  if (!(o.muon_lr >= 0) || !std::isfinite(o.muon_lr))
+    return usage("--muon-lr", "negative", "give 0 to use --lr");
+  if (!(o.muon_momentum >= 0 && o.muon_momentum < 1))
+    return usage("--muon-momentum", "must be at least 0 and below 1", "0.95 is usual");
+  if (!(o.muon_weight_decay >= 0)) return usage("--muon-weight-decay", "negative", "0.1 is usual");
+  if (!(o.noise_std >= 0) || !std::isfinite(o.noise_std))
+    return usage("--noise-std", "negative", "give 0 for none");
+  if (o.warmup_ratio != -1 && !(o.warmup_ratio >= 0 && o.warmup_ratio < 1))
+    return usage("--warmup-ratio", "must be at least 0 and below 1", "0.01 is usual");
+  if (o.warmup_ratio >= 0 && o.warmup_steps >= 0)
+    return usage("--warmup-ratio", "excludes --warmup-steps: both say how long", "give one of them");
   if (!(o.num_cosine_cycles > 0))
     return usage("--num-cosine-cycles", "must be above 0", "0.5 decays once to 0");
   return {};
@@ -72,6 +90,15 @@ Status check_names(const TrainOptions& o) {
   const int ways = int{o.no_resume} + int{o.start_over} + int{!o.resume_from.empty()};
   if (ways > 1)
     return usage("--no-resume", "only one of --no-resume, --start-over and --resume-from", "choose one");
+  if (o.optimizer != "adamw" && o.optimizer != "muon")
+    return usage("--optimizer", "unknown optimizer \"" + o.optimizer + "\"", "use adamw or muon");
+  if (o.muon_adjust_lr_fn != "match_rms_adamw" && o.muon_adjust_lr_fn != "original")
+    return usage("--muon-adjust-lr-fn", "unknown rule \"" + o.muon_adjust_lr_fn + "\"",
+                 "use match_rms_adamw or original");
+  if (o.on_not_finite != "stop" && o.on_not_finite != "skip")
+    return usage("--on-not-finite", "unknown choice \"" + o.on_not_finite + "\"", "use stop or skip");
+  if (!o.max_time.empty() && !seconds_of(o.max_time))
+    return usage("--max-time", "\"" + o.max_time + "\" is no duration", "write 300 (seconds), 90m, 2h or 1d");
   EAGLET_RETURN_IF_ERROR(parse_schedule_kind(o.scheduler_type).status());
   const auto loss = parse_loss(o.loss_fn);
   if (!loss.ok()) return Status(StatusCode::kUsage, loss.status().what(), "--loss-fn", loss.status().todo());
@@ -84,6 +111,34 @@ Status check_train_options(const TrainOptions& options) {
   EAGLET_RETURN_IF_ERROR(check_names(options));
   EAGLET_RETURN_IF_ERROR(check_counts(options));
   return check_rates(options);
+}
+
+std::int64_t batches_per_update(const TrainOptions& options) {
+  return options.accumulation_steps * (options.comm != nullptr ? options.comm->ranks() : 1);
+}
+
+std::optional<double> seconds_of(const std::string& duration) {
+  double value = 0;
+  const char* end = duration.data() + duration.size();
+  const auto parsed = std::from_chars(duration.data(), end, value);
+  if (parsed.ec != std::errc() || !(value > 0)) return std::nullopt;
+  const std::string unit(parsed.ptr, end);
+  for (const auto& [name, seconds] : {std::pair{"", 1.0}, std::pair{"s", 1.0}, std::pair{"m", 60.0},
+                                      std::pair{"h", 3600.0}, std::pair{"d", 86400.0}})
+    if (unit == name) return value * seconds;
+  return std::nullopt;
+}
+
+OptimizerOptions optimizer_options(const TrainOptions& o) {
+  OptimizerOptions options;
+  options.use_muon = o.optimizer == "muon";
+  options.adamw = {o.beta1, o.beta2, o.eps, o.weight_decay};
+  options.muon.momentum = o.muon_momentum;
+  options.muon.weight_decay = o.muon_weight_decay;
+  options.muon.ns_steps = static_cast<int>(o.muon_ns_steps);
+  options.muon.rate = o.muon_adjust_lr_fn == "original" ? MuonRate::kOriginal : MuonRate::kMatchRmsAdamw;
+  options.muon_lr_ratio = o.muon_lr > 0 ? o.muon_lr / o.lr : 1.0;
+  return options;
 }
 
 std::string store_fingerprint(const StoreReader& store) {
@@ -129,7 +184,23 @@ Json fixed_settings(const TrainOptions& o, const EffectiveSettings& effective) {
   json["num_cosine_cycles"] = o.num_cosine_cycles;
   json["min_lr_ratio"] = o.min_lr_ratio;
   json["seed"] = o.seed;
+  json["batches_per_update"] = effective.batches_per_update;
+  json["noise_std"] = o.noise_std;
+  json["optimizer"] = o.optimizer;
+  const bool muon = o.optimizer == "muon";  // with AdamW these fix nothing
+  json["muon_lr"] = muon ? (o.muon_lr > 0 ? o.muon_lr : o.lr) : 0.0;
+  json["muon_momentum"] = muon ? o.muon_momentum : 0.0;
+  json["muon_weight_decay"] = muon ? o.muon_weight_decay : 0.0;
+  json["muon_ns_steps"] = muon ? o.muon_ns_steps : 0;
+  json["muon_adjust_lr_fn"] = muon ? o.muon_adjust_lr_fn : "";
   return json;
+}
+
+// What a run did that was begun before a setting existed.
+static Json settings_of_older_runs() {
+  return {{"batches_per_update", 1}, {"noise_std", 0.0},       {"optimizer", "adamw"},
+          {"muon_lr", 0.0},          {"muon_momentum", 0.0},   {"muon_weight_decay", 0.0},
+          {"muon_ns_steps", 0},      {"muon_adjust_lr_fn", ""}};
 }
 
 Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {
@@ -152,10 +223,19 @@ Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {
   json["resume_from"] = o.resume_from;
   json["start_over"] = o.start_over;
   json["allow_missing_optimizer"] = o.allow_missing_optimizer;
+  json["accumulation_steps"] = o.accumulation_steps;
+  json["ranks"] = o.comm != nullptr ? o.comm->ranks() : 1;
+  json["shard_optimizer"] = o.shard_optimizer;
+  json["warmup_ratio"] = o.warmup_ratio;
+  json["max_time"] = o.max_time;
+  json["early_stop_patience"] = o.early_stop_patience;
+  json["on_not_finite"] = o.on_not_finite;
   return json;
 }
 
-Status check_same_settings(const Json& before, const Json& now) {
+Status check_same_settings(const Json& known, const Json& now) {
+  Json before = settings_of_older_runs();
+  before.update(known);
   std::string differences;
   for (const auto& [name, value] : now.items()) {
     const auto it = before.find(name);
