@@ -16,6 +16,7 @@ struct Context {
   bool json = false;             // results as one JSON document on stdout
   bool color = false;            // results on stdout may be coloured
   std::string program;           // argv[0], to start ourselves again
+  int verdict = 0;               // exit code of a command that judges and did not fail: 0 to 3
 };
 
 /// One command: adds its flags to `app` (whose callback is left alone) and returns what to run after parsing.
@@ -33,5 +34,6 @@ Run add_inspect(CLI::App& app);
 Run add_run(CLI::App& app);
 Run add_plan(CLI::App& app);
 Run add_bench(CLI::App& app);
+Run add_doctor(CLI::App& app);
 
 }  // namespace eaglet::apps

@@ -15,6 +15,7 @@ const std::vector<CommandEntry>& commands() {
       {"export", "writes a draft for llama.cpp or vLLM", add_export},
       {"import", "takes in a draft that another tool wrote", add_import},
       {"inspect", "says what a file is, and checks it", add_inspect},
+      {"doctor", "one verdict on a run: healthy, stuck or dead, and what to do", add_doctor, false},
       {"bench", "measures speed on this machine, as a share of what it could do", add_bench},
   };
   return all;

@@ -11,6 +11,7 @@ struct CommandEntry {
   const char* name;
   const char* summary;
   Run (*add)(CLI::App&);
+  bool computes = true;  // false: it only looks, so OpenMP's settings do not concern it
 };
 
 const std::vector<CommandEntry>& commands();

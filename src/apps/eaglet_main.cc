@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,7 @@ class CommandLine {
     for (const CommandEntry& entry : commands()) {
       CLI::App* command = app_.add_subcommand(entry.name, entry.summary);
       runs_[command] = entry.add(*command);
+      if (!entry.computes) lookers_.insert(command);
     }
     app_.add_subcommand("help", "the help of a command");  // for the list; parse() turns it into --help
   }
@@ -82,11 +84,14 @@ class CommandLine {
       *help = short_help(app_);
     } else {
       run_ = &runs_.at(chosen.front());
+      computes_ = lookers_.count(chosen.front()) == 0;
     }
     return {};
   }
 
   Status run(Context& context) const { return (*run_)(context); }
+
+  bool computes() const { return computes_; }
 
   CommonFlags flags;
 
@@ -109,7 +114,9 @@ class CommandLine {
 
   CLI::App app_;
   std::map<const CLI::App*, Run> runs_;
+  std::set<const CLI::App*> lookers_;
   const Run* run_ = nullptr;
+  bool computes_ = true;
 };
 
 ColorMode color_mode(const std::string& text) {
@@ -163,7 +170,7 @@ int main_guarded(int argc, char** argv) {
     std::fputs(help.c_str(), stdout);
     return finish_stdout(0, line.flags);
   }
-  let_waiting_threads_sleep(argv);
+  if (line.computes()) let_waiting_threads_sleep(argv);
   const bool color = use_color(color_mode(line.flags.color), fileno(stderr));
   const ProgressMode mode = parse_progress_mode(line.flags.progress).value_or(ProgressMode::kAuto);
   auto progress = make_console_progress(mode, fileno(stderr), color);
@@ -175,7 +182,7 @@ int main_guarded(int argc, char** argv) {
   const Status status = run_guarded(line, context);
   progress.reset();  // the live line is gone before anything else is said
   if (!status.ok()) print_error(status, line.flags);
-  return finish_stdout(exit_code(status), line.flags);
+  return finish_stdout(status.ok() ? context.verdict : exit_code(status), line.flags);
 }
 
 }  // namespace

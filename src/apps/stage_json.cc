@@ -82,6 +82,7 @@ Json train_json(const TrainReport& r) {
           {"train_tokens_per_second", r.tokens_per_second},
           {"real_tokens", r.real_tokens},
           {"skipped_updates", r.skipped_updates},
+          {"compute_type", r.compute_type},
           {"ranks", r.ranks},
           {"rank_wait_share", r.rank_wait_share},
           {"needed_gflop", r.needed_flops / 1e9},

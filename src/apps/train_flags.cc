@@ -30,6 +30,11 @@ void add_draft_flags(CLI::App& app, TrainOptions& o) {
   app.add_flag("--fc-norm,!--no-fc-norm", o.fc_norm, "norm each captured layer by itself");
   app.add_flag("--norm-output,!--no-norm-output", o.norm_output,
                "carry the normed state on to the next step");
+  app.add_option("--hidden-size", o.hidden_size, "width of a new draft; 0 = the target's");
+  app.add_flag("--attention-bias,!--no-attention-bias", o.attention_bias, "biases on q, k, v and o");
+  app.add_flag("--mlp-bias,!--no-mlp-bias", o.mlp_bias, "biases in the MLP");
+  app.add_flag("--train-embeddings,!--no-train-embeddings", o.train_embeddings,
+               "train the draft's own embeddings, from a copy of the target's");
   app.add_flag("--train-head,!--no-train-head", o.train_head,
                "train lm_head too (on unless --no-train-head)");
 }
@@ -41,6 +46,18 @@ void add_optimizer_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--loss-fn", o.loss_fn,
                  "kl_div, rkl, jsd, ce, tv, nla, lk_hybrid, or weights as JSON: {\"ce\": 0.1, \"tv\": 0.9}");
   app.add_option("--ttt-step-loss-decay", o.ttt_step_loss_decay, "weight of step k is this to the power k");
+  app.add_option("--ttt-step-weights", o.ttt_step_weights,
+                 "weights of the drafting steps instead: 1,0.5,0.25");
+  app.add_option(
+      "--teacher-vocab", o.teacher_vocab,
+      "the teacher's probabilities add up to 1 over the draft's vocabulary (draft) or the whole one "
+      "(whole: rows whose mass lies outside weigh less)");
+  app.add_option("--row-sampling", o.row_sampling,
+                 "share of each document's start rows that a step unrolls: cost falls with it; 1 = all");
+  app.add_option("--compute-type", o.compute_type,
+                 "what training steps multiply in: f32, bf16, or auto, the faster here");
+  app.add_option("--chunk-rows", o.chunk_rows,
+                 "rows whose activations exist at once, for long sequences; 0 = by --ttt-steps");
   app.add_option("--lr", o.lr, "learning rate");
   app.add_option("--beta1", o.beta1, "AdamW");
   app.add_option("--beta2", o.beta2, "AdamW");

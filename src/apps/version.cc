@@ -53,10 +53,10 @@ Json version_facts(const BuildFacts& build) {
                 {"CLI11", CLI11_VERSION},
                 {"toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
                 {"xxHash", xxhash_text()},
+                {"MPI", mpi_version().empty() ? "built without" : mpi_version()},
                 {"curl", curl_version_info(CURLVERSION_NOW)->version},
                 {"zlib", zlibVersion()},
                 {"zstd", ZSTD_versionString()},
-                {"MPI", mpi_version().empty() ? "built without" : mpi_version()},
                 {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)}}}};
 }
 

@@ -24,6 +24,14 @@ double StepSums::loss(double step_decay) const {
   return total;
 }
 
+double StepSums::loss(const TttOptions& options) const {
+  if (options.step_weights.empty()) return loss(options.step_decay);
+  double total = 0;
+  for (std::size_t k = 0; k < depth.size(); ++k)
+    total += options.step_weights[k] * depth[k].loss / (depth[k].counted + 1e-5);
+  return total;
+}
+
 std::int64_t default_chunk_rows(int ttt_steps) {
   constexpr std::int64_t kRowSteps = 8192;
   return std::max<std::int64_t>(kRowSteps / ttt_steps, 256);
@@ -125,24 +133,6 @@ class Model : public DraftModel {
   void set_sampling_seed(std::uint64_t seed) override { sampling_seed_ = seed; }
   const StepSeconds& seconds() const override { return seconds_; }
   std::uint64_t memory_bytes() const override { return core_.buffers.arena.bytes() + fixed_bytes(); }
-
-  std::uint64_t memory_bytes_for(const DraftInputs& inputs) override {
-    plan(inputs, with_gradients_);
-    std::int64_t most = 0;
-    for (std::int64_t first = 0; first < core_.row_plan.keys; first += chunk_rows_) {
-      plan_chunk_at(inputs, first);
-      draft_core::Buffers counting;  // without memory: only counts
-      counting.keys.resize(core_.buffers.keys.size());
-      counting.at.assign(core_.buffers.at.size(),
-                         std::vector<draft_core::LayerStep>(core_.buffers.keys.size()));
-      for (auto* list :
-           {&counting.cos, &counting.sin, &counting.f_normed, &counting.f_inv, &counting.xs, &counting.loss})
-        list->resize(core_.buffers.at.size());
-      most =
-          std::max(most, draft_core::lay_out(core_, core_.sizes, with_gradients_, num_threads(), &counting));
-    }
-    return fixed_bytes() + sizeof(float) * static_cast<std::uint64_t>(most);
-  }
 
   Status step(const DraftInputs& inputs, bool with_gradients, StepSums* sums,
               Predictions* predictions) override {

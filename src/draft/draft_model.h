@@ -88,6 +88,8 @@ struct StepSums {
   std::vector<DepthSums> depth;  // [K]
   /// sum_k decay^k * loss_k / (counted_k + 1e-5): speculators' loss of one packed sequence.
   double loss(double step_decay) const;
+  /// The same with the options' weights.
+  double loss(const TttOptions& options) const;
 };
 
 /// How the gradients of a batch join those of the other batches of one update (accumulation, ranks).
@@ -120,8 +122,6 @@ class DraftModel {
   virtual std::int64_t trainable_elements() const = 0;
   /// Bytes this object holds at most, for the log's first lines.
   virtual std::uint64_t memory_bytes() const = 0;
-  /// Bytes that a step on these rows touches, weights and gradients included (the states are not looked at).
-  virtual std::uint64_t memory_bytes_for(const DraftInputs& inputs) = 0;
   /// What the next steps do with their gradients; changed in place by the caller.
   virtual GradientSharing& sharing() = 0;
   /// Seed of the rows that the next steps draw (row_sampling).

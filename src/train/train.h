@@ -20,6 +20,11 @@ struct TrainOptions {
   std::int64_t draft_vocab_size = 0;  // 0 = full vocabulary (with `from`: that draft's)
   std::string loss_fn = "kl_div";
   double ttt_step_loss_decay = 1.0;
+  std::string ttt_step_weights;         // "1,0.5,0.25": weights of the drafting steps in place of the decay
+  std::string teacher_vocab = "draft";  // draft | whole: what the teacher's probabilities are normalised over
+  double row_sampling = 1;              // share of each document's start rows that a step unrolls
+  std::string compute_type = "auto";    // auto | f32 | bf16: what training steps multiply in
+  std::int64_t chunk_rows = 0;          // rows whose activations exist at once; 0: by ttt_steps
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01, clip = 1.0;
   std::string optimizer = "adamw";  // adamw | muon (hidden matrices by Muon, the rest by AdamW)
   double muon_lr = 0;               // 0: lr
@@ -35,7 +40,9 @@ struct TrainOptions {
   std::int64_t scheduler_total_steps = 0;             // where the schedule ends; 0: with the run
   double num_cosine_cycles = 0.5;
   double min_lr_ratio = 0;
-  bool train_head = true;
+  bool train_head = true, train_embeddings = false;
+  bool attention_bias = false, mlp_bias = false;
+  std::int64_t hidden_size = 0;  // width of a new draft; 0: the target's
   bool norm_before_residual = false, norm_before_fc = false, fc_norm = false, norm_output = false;
   std::int64_t sliding_window = 0, num_layers = 1, intermediate_size = 0;  // 0: full attention / the target's
   std::string draft_arch = "llama";                                        // llama | qwen3
@@ -68,6 +75,7 @@ struct TrainReport {
   double seconds = 0, tokens_per_second = 0;  // this run, real tokens
   std::int64_t real_tokens = 0;               // of one epoch
   std::int64_t trainable_params = 0, total_params = 0;
+  std::string compute_type;          // f32 | bf16
   std::int64_t skipped_updates = 0;  // not finite, left out
   int ranks = 1;
   double needed_flops = 0;     // arithmetic of this run's updates

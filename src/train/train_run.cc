@@ -57,6 +57,7 @@ class Run {
   Result<DraftVocab> choose_vocab(double* covered);
   Status agree_on_checkpoint();
   Status check_same_on_all_ranks();
+  Status choose_compute_type();
   Status compare_settings();
   Status make_model();
   Status write_config();
@@ -97,6 +98,7 @@ Status Run::prepare() {
   EAGLET_RETURN_IF_ERROR(resume_.checkpoint ? start_from_checkpoint(*resume_.checkpoint) : start_new());
   effective_.draft_vocab_size = start_.draft.config.draft_vocab;
   effective_.intermediate_size = start_.draft.config.intermediate;
+  EAGLET_RETURN_IF_ERROR(choose_compute_type());
   EAGLET_RETURN_IF_ERROR(compare_settings());
   EAGLET_RETURN_IF_ERROR(check_same_on_all_ranks());
   return leads() ? set_newer_aside(options_.output_dir, resume_, progress_) : Status();
@@ -183,6 +185,8 @@ Status Run::start_new() {
     EAGLET_ASSIGN_OR_RETURN(start_.draft,
                             warm_start(options_, target_, weights_, data_.store->header(), &notes));
     for (const std::string& note : notes) progress_.note(note);
+    if (options_.train_embeddings)
+      EAGLET_RETURN_IF_ERROR(train_embeddings(weights_.embed_tokens, &start_.draft));
     EAGLET_ASSIGN_OR_RETURN(const auto counts, count_supervised(*data_.store, data_.training, target_.vocab));
     state.covered_share = covered_share(start_.draft.vocab, counts);
     return {};
@@ -190,14 +194,22 @@ Status Run::start_new() {
   EAGLET_ASSIGN_OR_RETURN(const DraftVocab vocab, choose_vocab(&state.covered_share));
   const DraftConfig config = draft_config_for(options_, target_, data_.store->header(), vocab.size());
   EAGLET_RETURN_IF_ERROR(check_draft_config(config));
-  start_.draft =
-      new_draft(config, vocab, options_.train_head, weights_.head(), weights_.final_norm, options_.seed);
+  if (config.hidden != target_.hidden && (!options_.train_embeddings || !options_.train_head))
+    return Status(
+        StatusCode::kUsage,
+        fmt::format("a draft of width {} cannot use the embeddings and the head of a target of width {}",
+                    config.hidden, target_.hidden),
+        "--hidden-size", "give --train-embeddings and --train-head with it");
+  start_.draft = new_draft(config, vocab, options_.train_head, weights_.head(), weights_.final_norm,
+                           options_.seed, options_.train_embeddings ? &weights_.embed_tokens : nullptr);
   return {};
 }
 
 Status Run::start_from_checkpoint(const FoundCheckpoint& checkpoint) {
   LoadReport ignored;  // every tensor of our own checkpoint is loaded or it is an error
   EAGLET_ASSIGN_OR_RETURN(start_.draft, read_draft(checkpoint.path, options_.train_head, &ignored));
+  if (options_.train_embeddings)
+    EAGLET_RETURN_IF_ERROR(train_embeddings(weights_.embed_tokens, &start_.draft));
   if (!checkpoint.check.trainer_state) return reconstruct_state(checkpoint);
   const std::string path = checkpoint.path + "/" + kTrainerStateFile;
   EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(path));
@@ -222,6 +234,24 @@ Status Run::reconstruct_state(const FoundCheckpoint& checkpoint) {
   state.covered_share = covered_share(start_.draft.vocab, counts);
   progress_.note(
       "warning: the settings of the earlier run are not known; they are taken to be the ones given now");
+  return {};
+}
+
+// A run goes on in the type it was begun in; else rank 0 measures for all.
+Status Run::choose_compute_type() {
+  const auto before = start_.has_settings && start_.state.settings.is_object()
+                          ? start_.state.settings.find("compute_type")
+                          : start_.state.settings.end();
+  const bool known = start_.has_settings && before != start_.state.settings.end() && before->is_string();
+  const std::string name = options_.compute_type != "auto" ? options_.compute_type
+                           : known                         ? before->get<std::string>()
+                           : start_.has_settings           ? "f32"
+                                                           : "";
+  if (name.empty()) {
+    if (leads()) effective_.compute_type = fastest_compute_type();
+    return comm_.broadcast(sizeof effective_.compute_type, &effective_.compute_type, 0);
+  }
+  EAGLET_ASSIGN_OR_RETURN(effective_.compute_type, parse_compute_type(name));
   return {};
 }
 
@@ -254,10 +284,7 @@ Status Run::compare_settings() {
 
 Status Run::make_model() {
   EAGLET_RETURN_IF_ERROR(check_fits(start_.draft.config, target_, data_.store->header()));
-  TttOptions ttt;
-  ttt.ttt_steps = static_cast<int>(options_.ttt_steps);
-  ttt.step_decay = options_.ttt_step_loss_decay;
-  EAGLET_ASSIGN_OR_RETURN(ttt.losses, parse_loss(options_.loss_fn));
+  const TttOptions ttt = ttt_options(options_, effective_.compute_type);
   const VerifierTensors verifier{weights_.embed_tokens.data(), weights_.final_norm.data(),
                                  weights_.head().data(), target_.rms_norm_eps};
   EAGLET_ASSIGN_OR_RETURN(
@@ -273,8 +300,9 @@ Status Run::make_model() {
 // trained.
 std::int64_t Run::total_params() const {
   const DraftConfig& c = model_->weights().config;
-  return static_cast<std::int64_t>(model_->weights().values.size()) + c.vocab * c.hidden +
-         c.draft_vocab * c.target_hidden;
+  const bool embeddings_counted = model_->weights().find("embed_tokens.weight") != nullptr;
+  return static_cast<std::int64_t>(model_->weights().values.size()) +
+         (embeddings_counted ? 0 : c.vocab * c.hidden) + c.draft_vocab * c.target_hidden;
 }
 
 Status Run::write_config() {
@@ -370,9 +398,10 @@ void Run::describe() const {
       effective_.batches_per_update == 1
           ? std::string()
           : fmt::format(", {} an update over {} ranks", effective_.batches_per_update, comm_.ranks());
-  progress_.note(fmt::format("steps: {} ({} batches an epoch{}), {}, rate {:g} {}, warm-up {}, {} threads",
-                             effective_.total_steps, p.batches, several, options_.optimizer, s.base_lr,
-                             options_.scheduler_type, s.warmup_steps, effective_.threads));
+  progress_.note(fmt::format(
+      "steps: {} ({} batches an epoch{}), {}, rate {:g} {}, warm-up {}, {} threads, products in {}",
+      effective_.total_steps, p.batches, several, options_.optimizer, s.base_lr, options_.scheduler_type,
+      s.warmup_steps, effective_.threads, compute_type_name(effective_.compute_type)));
   if (!data_.can_validate)
     progress_.note("nothing is held out that could be validated; best is the latest checkpoint");
 }
@@ -407,6 +436,7 @@ TrainReport Run::report() const {
   report.trainable_params = model_->trainable_elements();
   report.total_params = total_params();
   report.skipped_updates = state.skipped_updates;
+  report.compute_type = compute_type_name(effective_.compute_type);
   report.ranks = comm_.ranks();
   report.needed_flops = needed_flops_;
   report.rank_wait_share = rank_wait_share_;

@@ -33,7 +33,8 @@ Status check_counts(const TrainOptions& o) {
   if (o.num_workers < 1) return usage("--num-workers", "at least one thread must read batches", "2 is usual");
   for (const auto& [flag, value] :
        {std::pair{"--sliding-window", o.sliding_window},
-        std::pair{"--intermediate-size", o.intermediate_size},
+        std::pair{"--intermediate-size", o.intermediate_size}, std::pair{"--hidden-size", o.hidden_size},
+        std::pair{"--chunk-rows", o.chunk_rows},
         std::pair{"--checkpoint-every-steps", o.checkpoint_every_steps},
         std::pair{"--validate-every-steps", o.validate_every_steps},
         std::pair{"--keep-checkpoints", o.keep_checkpoints}, std::pair{"--threads", std::int64_t{o.threads}},
@@ -61,6 +62,8 @@ Status check_rates(const TrainOptions& o) {
     return usage("--min-lr-ratio", "must be 0 to 1", "0 is usual");
   if (!(o.ttt_step_loss_decay > 0))
     return usage("--ttt-step-loss-decay", "must be above 0", "1.0 weighs all steps alike");
+  if (!(o.row_sampling > 0 && o.row_sampling <= 1))
+    return usage("--row-sampling", "must be above 0 and at most 1", "1 unrolls every row");
   if (!(o.muon_lr >= 0) || !std::isfinite(o.muon_lr))
     return usage("--muon-lr", "negative", "give 0 to use --lr");
   if (!(o.muon_momentum >= 0 && o.muon_momentum < 1))
@@ -74,6 +77,27 @@ Status check_rates(const TrainOptions& o) {
     return usage("--warmup-ratio", "excludes --warmup-steps: both say how long", "give one of them");
   if (!(o.num_cosine_cycles > 0))
     return usage("--num-cosine-cycles", "must be above 0", "0.5 decays once to 0");
+  return {};
+}
+
+Status check_step_weights(const TrainOptions& o) {
+  if (o.ttt_step_weights.empty()) return {};
+  const auto weights = numbers_of(o.ttt_step_weights);
+  if (!weights) return usage("--ttt-step-weights", "not a list of numbers", "write 1,0.5,0.25");
+  double sum = 0;
+  for (const double weight : *weights) {
+    if (!(weight >= 0) || !std::isfinite(weight))
+      return usage("--ttt-step-weights", fmt::format("{} is no weight", weight), "give 0 or more");
+    sum += weight;
+  }
+  if (static_cast<std::int64_t>(weights->size()) != o.ttt_steps)
+    return usage("--ttt-step-weights",
+                 fmt::format("{} weights for {} drafting steps", weights->size(), o.ttt_steps),
+                 "give one for each of --ttt-steps");
+  if (sum == 0) return usage("--ttt-step-weights", "all weights are 0", "give at least one above 0");
+  if (o.ttt_step_loss_decay != 1)
+    return usage("--ttt-step-weights", "excludes --ttt-step-loss-decay: both weigh the steps",
+                 "give one of them");
   return {};
 }
 
@@ -100,6 +124,11 @@ Status check_names(const TrainOptions& o) {
   if (!o.max_time.empty() && !seconds_of(o.max_time))
     return usage("--max-time", "\"" + o.max_time + "\" is no duration", "write 300 (seconds), 90m, 2h or 1d");
   EAGLET_RETURN_IF_ERROR(parse_schedule_kind(o.scheduler_type).status());
+  if (o.teacher_vocab != "draft" && o.teacher_vocab != "whole")
+    return usage("--teacher-vocab", "unknown choice \"" + o.teacher_vocab + "\"", "use draft or whole");
+  if (o.compute_type != "auto" && !parse_compute_type(o.compute_type).ok())
+    return usage("--compute-type", "unknown type \"" + o.compute_type + "\"", "use auto, f32 or bf16");
+  EAGLET_RETURN_IF_ERROR(check_step_weights(o));
   const auto loss = parse_loss(o.loss_fn);
   if (!loss.ok()) return Status(StatusCode::kUsage, loss.status().what(), "--loss-fn", loss.status().todo());
   return {};
@@ -127,6 +156,33 @@ std::optional<double> seconds_of(const std::string& duration) {
                                       std::pair{"h", 3600.0}, std::pair{"d", 86400.0}})
     if (unit == name) return value * seconds;
   return std::nullopt;
+}
+
+std::optional<std::vector<double>> numbers_of(const std::string& list) {
+  std::vector<double> numbers;
+  const char *at = list.data(), *end = at + list.size();
+  while (true) {
+    double value = 0;
+    const auto parsed = std::from_chars(at, end, value);
+    if (parsed.ec != std::errc()) return std::nullopt;
+    numbers.push_back(value);
+    if (parsed.ptr == end) return numbers;
+    if (*parsed.ptr != ',') return std::nullopt;
+    at = parsed.ptr + 1;
+  }
+}
+
+TttOptions ttt_options(const TrainOptions& o, ComputeType compute_type) {
+  TttOptions options;
+  options.ttt_steps = static_cast<int>(o.ttt_steps);
+  options.losses = *parse_loss(o.loss_fn);
+  options.step_decay = o.ttt_step_loss_decay;
+  if (!o.ttt_step_weights.empty()) options.step_weights = *numbers_of(o.ttt_step_weights);
+  options.teacher_vocab = o.teacher_vocab == "whole" ? TeacherVocab::kWhole : TeacherVocab::kDraft;
+  options.row_sampling = o.row_sampling;
+  options.compute_type = compute_type;
+  options.chunk_rows = o.chunk_rows;
+  return options;
 }
 
 OptimizerOptions optimizer_options(const TrainOptions& o) {
@@ -159,7 +215,12 @@ Json fixed_settings(const TrainOptions& o, const EffectiveSettings& effective) {
   json["max_seq_len"] = o.max_seq_len;
   json["ttt_steps"] = o.ttt_steps;
   json["ttt_step_loss_decay"] = o.ttt_step_loss_decay;
+  json["ttt_step_weights"] = o.ttt_step_weights;
   json["loss_fn"] = o.loss_fn;
+  json["teacher_vocab"] = o.teacher_vocab;
+  json["row_sampling"] = o.row_sampling;
+  json["compute_type"] = compute_type_name(effective.compute_type);
+  json["chunk_rows"] = o.chunk_rows;
   json["draft_vocab_size"] = effective.draft_vocab_size;
   json["draft_arch"] = o.draft_arch;
   json["num_layers"] = o.num_layers;
@@ -170,6 +231,10 @@ Json fixed_settings(const TrainOptions& o, const EffectiveSettings& effective) {
   json["fc_norm"] = o.fc_norm;
   json["norm_output"] = o.norm_output;
   json["train_head"] = o.train_head;
+  json["train_embeddings"] = o.train_embeddings;
+  json["attention_bias"] = o.attention_bias;
+  json["mlp_bias"] = o.mlp_bias;
+  json["hidden_size"] = o.hidden_size;
   json["lr"] = o.lr;
   json["beta1"] = o.beta1;
   json["beta2"] = o.beta2;
@@ -198,9 +263,12 @@ Json fixed_settings(const TrainOptions& o, const EffectiveSettings& effective) {
 
 // What a run did that was begun before a setting existed.
 static Json settings_of_older_runs() {
-  return {{"batches_per_update", 1}, {"noise_std", 0.0},       {"optimizer", "adamw"},
-          {"muon_lr", 0.0},          {"muon_momentum", 0.0},   {"muon_weight_decay", 0.0},
-          {"muon_ns_steps", 0},      {"muon_adjust_lr_fn", ""}};
+  return {{"batches_per_update", 1},  {"noise_std", 0.0},          {"optimizer", "adamw"},
+          {"muon_lr", 0.0},           {"muon_momentum", 0.0},      {"muon_weight_decay", 0.0},
+          {"muon_ns_steps", 0},       {"muon_adjust_lr_fn", ""},   {"ttt_step_weights", ""},
+          {"teacher_vocab", "draft"}, {"row_sampling", 1.0},       {"compute_type", "f32"},
+          {"chunk_rows", 0},          {"train_embeddings", false}, {"attention_bias", false},
+          {"mlp_bias", false},        {"hidden_size", 0}};
 }
 
 Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {

@@ -261,7 +261,7 @@ Status Trainer::validate(bool* best) {
   facts_.sigterm += facts.sigterm;
   facts_.save += facts.save;
   if (signalled()) return Status(StatusCode::kInterrupted, "stopped while validating");
-  const StepMetrics metrics = step_metrics(facts.sums, options_.ttt_step_loss_decay);
+  const StepMetrics metrics = step_metrics(facts.sums, ttt_options(options_, ComputeType::kF32));
   state_.last_validation = to_validation(metrics, state_.step);
   *best = state_.best_step < 0 || metrics.acceptance_length > state_.best_acceptance_length;
   state_.stale_validations = *best ? 0 : state_.stale_validations + 1;

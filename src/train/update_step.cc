@@ -132,7 +132,7 @@ Status UpdateStep::reduce(UpdateResult* result) {
 
 Status UpdateStep::apply(const TrainerState& state, UpdateResult* result) {
   const std::int64_t n = model_.trainable_elements();
-  result->metrics = step_metrics(result->facts.sums, options_.ttt_step_loss_decay);
+  result->metrics = step_metrics(result->facts.sums, ttt_options(options_, ComputeType::kF32));
   result->lr = schedule_.rate(state.step + 1);
   result->grad_norm = l2_norm(n, model_.gradients().data());
   if (result->facts.not_finite > 0 || !std::isfinite(result->metrics.total_loss) ||

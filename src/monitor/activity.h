@@ -1,0 +1,70 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "monitor/roles.h"
+#include "monitor/thresholds.h"
+#include "monitor/view.h"
+
+namespace eaglet::monitor {
+
+/// One rank over the window. NaN: not known.
+struct RankActivity {
+  std::int64_t pid = -1, rank = -1, device = -1;
+  char state = '?';
+  double cores = kNotKnown;
+  bool same_wait_place = false;  // the same kernel function in at least five views
+  std::string wait_place;
+};
+
+/// One device over the window: means of all views.
+struct DeviceActivity {
+  std::int64_t index = -1;
+  std::string name;
+  double busy_pct = kNotKnown, power_w = kNotKnown, limit_w = kNotKnown;
+  double above_idle = kNotKnown;  // r = (P - idle) / (limit - idle)
+  double used_bytes = kNotKnown, total_bytes = kNotKnown, change_bytes = 0;
+  double tensor_pct = kNotKnown;
+};
+
+struct CheckpointSeen {
+  std::string path;  // the checkpoint's folder
+  std::int64_t step = -1;
+  double mtime = kNotKnown, bytes = 0;
+};
+
+/// What moved between the first and the last view, from counters where there are such. Gauges are means.
+struct Activity {
+  double span_seconds = 0;
+  int views = 0;
+  bool processes_known = false, devices_known = false, io_known = false;
+  Roles roles;  // of the last view
+  std::vector<RankActivity> ranks;
+  double tree_cores = kNotKnown, worker_cores = kNotKnown, tree_cpu_seconds = kNotKnown;
+  std::vector<DeviceActivity> devices;
+  double busy_pct = kNotKnown, power_w = kNotKnown, above_idle = kNotKnown;  // means over devices
+  double memory_change_bytes = 0;
+  double read_bytes_per_second = kNotKnown, write_bytes_per_second = kNotKnown;
+  std::int64_t steps_gained = 0;
+  double log_bytes_gained = 0;
+  bool files_moved = false, status_moved = false;
+  double age_seconds = kNotKnown;  // of the oldest rank
+
+  /// Strong clocks: step in the log, checkpoint, event file, the run's own status.
+  double silent_seconds = kNotKnown;  // since the newest strong tick, as seen at the last view
+  std::string strong_what;            // "log", "checkpoint run/checkpoint-400", "status"
+  double log_silent_seconds = kNotKnown;
+  std::vector<CheckpointSeen> checkpoints;  // by step, oldest first
+  std::int64_t last_step = -1;              // from log, status or checkpoints
+};
+
+/// Only views after the last jump of the clock (a paused machine) count.
+Activity activity_of(const RunSeries& series, const Thresholds& thresholds);
+
+/// "run/checkpoint-400/model.safetensors" -> step 400 and "run/checkpoint-400"; step -1 when it is none.
+CheckpointSeen checkpoint_of_path(const std::string& path);
+/// Whether the file is one a run writes while it trains: checkpoints, event files; not the log.
+bool is_event_file(const std::string& path);
+
+}  // namespace eaglet::monitor

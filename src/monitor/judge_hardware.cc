@@ -1,0 +1,285 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "monitor/draft_cost.h"
+#include "monitor/evidence.h"
+#include "monitor/judges.h"
+
+namespace eaglet::monitor {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+Judgement judgement(const char* name, Level level, std::string reason) {
+  Judgement j;
+  j.name = name;
+  j.layer = Layer::kHardware;
+  j.level = level;
+  j.reason = std::move(reason);
+  return j;
+}
+
+/// The two-signal table: utilisation and power together, CPU and I/O to tell the rest apart.
+struct Reading {
+  Level level;
+  std::string text, advice;
+};
+
+Reading low_power_reading(const Case& c) {
+  const Activity& a = c.activity;
+  if (a.tree_cores < c.thresholds.idle_cores) return {Level::kOk, "GPUs idle, CPU idle", ""};
+  if (a.read_bytes_per_second > 20e6 || c.state.phase == Phase::kLoad)
+    return {Level::kOk, "GPUs idle: loading weights or data", ""};
+  if (a.write_bytes_per_second > 20e6 || c.state.phase == Phase::kSave)
+    return {Level::kOk, "GPUs idle: saving", ""};
+  if (a.tree_cores >= 0.8) return {Level::kOk, "GPUs idle, CPU busy: compile, tokenise, pack or import", ""};
+  return {Level::kOk, "GPUs idle", ""};
+}
+
+Reading read_signals(const Case& c) {
+  const Activity& a = c.activity;
+  const Thresholds& t = c.thresholds;
+  if (a.views < 2) return {Level::kUnknown, "one reading proves nothing", ""};
+  if (std::isnan(a.busy_pct)) return {Level::kUnknown, "utilisation is not told (MIG, or no permission)", ""};
+  if (spinning(a, t)) {
+    const bool late = c.state.state == RunState::kStalled || c.state.state == RunState::kLate;
+    return {late ? Level::kCrit : Level::kWarn,
+            "busy at near-idle power: waiting inside a collective, or spinning",
+            "stacks of the rank that differs: py-spy dump --pid PID"};
+  }
+  if (a.busy_pct < t.idle_busy_pct) return low_power_reading(c);
+  if (std::isnan(a.above_idle))
+    return {Level::kUnknown, "busy, but power is not known: busy alone proves nothing", ""};
+  if (a.busy_pct <= t.busy_pct && a.above_idle < t.fill_r) {
+    const double per_worker =
+        a.roles.workers.empty() ? 0 : a.worker_cores / static_cast<double>(a.roles.workers.size());
+    if (per_worker > 0.8)
+      return {Level::kWarn,
+              fmt::format(
+                  "{:.0f} % of the time no kernel runs, loader workers at {:.1f} cores each: starved by data",
+                  100 - a.busy_pct, per_worker),
+              "more workers, data on a local disk, larger prefetch"};
+    return {Level::kWarn, fmt::format("gaps: {:.0f} % of the time no kernel runs", 100 - a.busy_pct),
+            "launch-bound (tiny kernels) or starved: see data_wait and the cores of the loaders"};
+  }
+  if (a.above_idle < t.fill_r)
+    return {Level::kOk, "computing, under-filled", "small or padded work: check fill, max_seq_len, batch"};
+  return {Level::kOk, "computing", ""};
+}
+
+void add_power(const Case& c, Judgements* all) {
+  const Activity& a = c.activity;
+  const Reading reading = read_signals(c);
+  const DeviceActivity& one = a.devices.front();
+  std::string text =
+      a.devices.size() == 1 ? fmt::format("GPU{}", one.index) : fmt::format("{} GPUs", a.devices.size());
+  if (!std::isnan(a.busy_pct)) text += fmt::format(" busy {:.0f} %", a.busy_pct);
+  if (!std::isnan(a.power_w)) text += fmt::format(", {:.0f}/{:.0f} W", a.power_w, one.limit_w);
+  if (!std::isnan(a.above_idle)) text += fmt::format(" (r {:.2f})", a.above_idle);
+  Judgement j = judgement("power", reading.level, text + ": " + reading.text);
+  j.value = a.above_idle;
+  j.unit = "share of the power span above idle";
+  j.window_seconds = a.span_seconds;
+  j.threshold = fmt::format("busy > {:.0f} % with r < {} waits; r < {} under-filled", c.thresholds.busy_pct,
+                            c.thresholds.spin_r, c.thresholds.fill_r);
+  j.advice = reading.advice;
+  all->push_back(j);
+}
+
+void add_faults(const Case& c, Judgements* all) {
+  for (const DeviceView& device : *c.series.views.back().devices) {
+    const std::string name = fmt::format("GPU {}", device.index);
+    if (device.lost)
+      all->push_back(
+          judgement("lost", Level::kCrit, name + " is lost or needs a reset: reboot or reseat, see dmesg"));
+    for (const std::int64_t xid : device.xids) {
+      constexpr std::int64_t kFatal[] = {48, 63, 64, 74, 79, 94, 95, 119, 120};
+      const bool fatal = std::find(std::begin(kFatal), std::end(kFatal), xid) != std::end(kFatal);
+      Judgement j =
+          judgement("xid", fatal ? Level::kCrit : Level::kWarn, fmt::format("{} reported Xid {}", name, xid));
+      j.advice = fatal ? "a fault of the board or its link: drain this machine"
+                       : "usually follows an error of the program or a kill";
+      all->push_back(j);
+    }
+    if (device.ecc_uncorrected > 0 || device.remap_pending > 0) {
+      Judgement j = judgement(
+          "ecc", Level::kCrit,
+          name + (device.ecc_uncorrected > 0 ? " has uncorrected memory errors" : " waits for a row remap"));
+      j.advice = "drain this GPU";
+      all->push_back(j);
+    }
+    if (!std::isnan(device.celsius) && device.slowdown_celsius - device.celsius <= 3) {
+      Judgement j = judgement("temperature", Level::kWarn,
+                              fmt::format("{} at {:.0f} C, slows down at {:.0f} C", name, device.celsius,
+                                          device.slowdown_celsius));
+      j.advice = "thermal limit: fans, neighbours, the room";
+      all->push_back(j);
+    }
+    if (device.link_width < device.max_link_width && c.activity.busy_pct > 50) {
+      Judgement j = judgement("link", Level::kWarn,
+                              fmt::format("{} runs on {:.0f} of {:.0f} PCIe lanes", name, device.link_width,
+                                          device.max_link_width));
+      j.advice = "slot or riser";
+      all->push_back(j);
+    }
+  }
+}
+
+void add_slow_reasons(const Case& c, Judgements* all) {
+  constexpr std::uint64_t kHardwareThermal = 0x40, kPowerBrake = 0x80, kSoftwareThermal = 0x20;
+  for (const DeviceView& now : *c.series.views.back().devices) {
+    int seen = 0, hard = 0, brake = 0, soft = 0;
+    for (const RunView& view : c.series.views)
+      if (view.devices)
+        for (const DeviceView& device : *view.devices)
+          if (device.index == now.index && device.slow_reasons) {
+            ++seen;
+            hard += (*device.slow_reasons & kHardwareThermal) != 0;
+            brake += (*device.slow_reasons & kPowerBrake) != 0;
+            soft += (*device.slow_reasons & kSoftwareThermal) != 0;
+          }
+    const auto often = [&](int count) { return count > 0 && count > 0.05 * seen; };
+    const std::string name = fmt::format("GPU {}", now.index);
+    if (often(brake)) {
+      all->push_back(judgement("throttle", Level::kCrit, name + ": power brake"));
+      all->back().advice = "the power supply's or rack's limit, not your code";
+    } else if (often(hard)) {
+      all->push_back(judgement("throttle", Level::kCrit, name + ": slowed by its hardware's heat limit"));
+      all->back().advice = "cooling";
+    } else if (often(soft)) {
+      all->push_back(judgement("throttle", Level::kWarn, name + ": slowed by heat (software limit)"));
+      all->back().advice = "cooling";
+    }
+  }
+}
+
+/// "28.5 of 96 GiB: max_seq_len 8192 -> 16384 would fit, expected 41 GiB".
+void add_memory(const Case& c, Judgements* all) {
+  const DeviceActivity* fullest = nullptr;
+  for (const DeviceActivity& device : c.activity.devices)
+    if (!std::isnan(device.used_bytes) && device.total_bytes > 0 &&
+        (fullest == nullptr ||
+         device.used_bytes / device.total_bytes > fullest->used_bytes / fullest->total_bytes))
+      fullest = &device;
+  if (fullest == nullptr || fullest->used_bytes < 1e9) return;
+  const double share = fullest->used_bytes / fullest->total_bytes;
+  Judgement j =
+      judgement("gpu_memory", share > c.thresholds.gpu_memory_warn ? Level::kWarn : Level::kOk,
+                fmt::format("{:.1f}/{:.0f} GiB", fullest->used_bytes / kGiB, fullest->total_bytes / kGiB));
+  j.value = share;
+  j.unit = "share";
+  j.threshold = fmt::format("warn > {}", c.thresholds.gpu_memory_warn);
+  if (j.level == Level::kWarn) j.advice = "one longer batch may not fit: lower max_seq_len";
+  const auto seq = c.config.number("max_seq_len");
+  const auto shape = draft_shape(c.config);
+  if (share < c.thresholds.gpu_memory_room && seq && shape && c.state.phase == Phase::kTrain) {
+    const double fixed = fixed_training_bytes(*shape), variable = fullest->used_bytes - fixed;
+    double factor = 1;
+    while (variable > 0 && fixed + 2 * factor * variable < 0.9 * fullest->total_bytes && factor < 16)
+      factor *= 2;
+    if (factor > 1)
+      j.advice = fmt::format("max_seq_len {:.0f} -> {:.0f} would fit, expected about {:.0f} GiB", *seq,
+                             factor * *seq, (fixed + factor * variable) / kGiB);
+  }
+  if (!j.advice.empty() && j.level == Level::kOk) j.reason += " (" + j.advice + ")";
+  all->push_back(j);
+}
+
+/// Memory on a device that none of its processes owns.
+void add_unaccounted(const Case& c, Judgements* all) {
+  const RunView& last = c.series.views.back();
+  if (!last.device_processes || c.series.in_container) return;
+  for (const DeviceView& device : *last.devices) {
+    if (std::isnan(device.reserved_bytes) || std::isnan(device.used_bytes)) continue;
+    double owned = 0;
+    for (const DeviceProcess& process : *last.device_processes)
+      if (process.device == device.index) owned += process.bytes;  // NaN when one is not told: unknown
+    const double stale = device.used_bytes - device.reserved_bytes - owned;
+    if (!(stale > c.thresholds.stale_gpu_bytes)) continue;
+    Judgement j = judgement(
+        "stale_memory", Level::kWarn,
+        fmt::format("{:.1f} GiB on GPU {} belong to no process it lists", stale / kGiB, device.index));
+    j.value = stale;
+    j.unit = "bytes";
+    j.threshold = fmt::format("warn > {}", human_bytes(c.thresholds.stale_gpu_bytes));
+    j.next = "eaglet orphans";
+    all->push_back(j);
+  }
+}
+
+void add_spread(const Case& c, Judgements* all) {
+  if (const RankActivity* odd = odd_rank(c.activity, c.thresholds); odd != nullptr && c.activity.views > 1) {
+    const bool late = c.state.state == RunState::kStalled || c.state.state == RunState::kLate;
+    Judgement j =
+        judgement("odd_rank", late ? Level::kCrit : Level::kWarn,
+                  fmt::format("rank {} (GPU {}, pid {}) is the odd one", odd->rank, odd->device, odd->pid));
+    j.next = fmt::format("py-spy dump --pid {}", odd->pid);
+    all->push_back(j);
+    return;
+  }
+  double least = kNotKnown, most = kNotKnown;
+  for (const DeviceActivity& device : c.activity.devices) {
+    if (std::isnan(device.above_idle) || device.busy_pct < c.thresholds.idle_busy_pct) continue;
+    least = std::isnan(least) ? device.above_idle : std::min(least, device.above_idle);
+    most = std::isnan(most) ? device.above_idle : std::max(most, device.above_idle);
+  }
+  if (!(least > 0.05) || c.activity.span_seconds < 300 || most / least <= c.thresholds.straggler_ratio)
+    return;
+  Judgement j =
+      judgement("straggler", Level::kWarn, fmt::format("ranks draw power {:.1f}x apart", most / least));
+  j.value = most / least;
+  j.window_seconds = c.activity.span_seconds;
+  j.threshold = fmt::format("warn > {}", c.thresholds.straggler_ratio);
+  all->push_back(j);
+}
+
+void add_mfu(const Case& c, Judgements* all) {
+  const auto& printed = c.series.log.series("mfu_ratio");
+  if (!printed.empty()) {
+    Judgement j = judgement("mfu", Level::kOk, fmt::format("MFU {:.0f} %", 100 * printed.back().value));
+    j.value = printed.back().value;
+    j.unit = "share";
+    all->push_back(j);
+    return;
+  }
+  const auto shape = draft_shape(c.config);
+  const auto& speed = c.series.log.series("tokens_per_second");
+  if (!shape || shape->ttt_steps < 1 || speed.empty() || c.activity.devices.empty()) return;
+  const double peak = device_peak_flops(c.activity.devices.front().name);
+  if (peak <= 0) return;
+  // Printed by rank 0 alone, so one device's worth of work against one device's peak.
+  const double mfu = speed.back().value * training_flop_per_token(*shape) / peak;
+  Judgement j =
+      judgement("mfu", mfu < 0.15 ? Level::kWarn : Level::kOk,
+                fmt::format("MFU {:.0f} % ({:.0f} tokens/s x {:.2f} GFLOP of {:.0f} TFLOP/s)", 100 * mfu,
+                            speed.back().value, training_flop_per_token(*shape) / 1e9, peak / 1e12));
+  j.value = mfu;
+  j.unit = "share";
+  j.threshold = "warn < 0.15; 0.2-0.4 is usual";
+  if (j.level == Level::kWarn) j.advice = "look at fill, data wait, tiny kernels, padding";
+  all->push_back(j);
+}
+
+}  // namespace
+
+Judgements judge_hardware(const Case& c) {
+  Judgements all;
+  const auto& devices = c.series.views.back().devices;
+  if (devices && !devices->empty()) {
+    add_faults(c, &all);
+    add_power(c, &all);
+    add_slow_reasons(c, &all);
+    add_memory(c, &all);
+    add_unaccounted(c, &all);
+    add_spread(c, &all);
+  } else if (!devices && !c.series.live) {
+    all.push_back(judgement("power", Level::kUnknown, "no view of the GPUs"));
+  }
+  add_mfu(c, &all);
+  return all;
+}
+
+}  // namespace eaglet::monitor

@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/clock.h"
+#include "monitor/evidence.h"
+#include "monitor/judges.h"
+
+namespace eaglet::monitor {
+namespace {
+
+Judgement judgement(const char* name, Level level, std::string reason) {
+  Judgement j;
+  j.name = name;
+  j.layer = Layer::kProcess;
+  j.level = level;
+  j.reason = std::move(reason);
+  return j;
+}
+
+Level level_of(RunState state) {
+  switch (state) {
+    case RunState::kRunning:
+    case RunState::kStarting:
+    case RunState::kFinished:
+      return Level::kOk;
+    case RunState::kLate:
+      return Level::kWarn;
+    case RunState::kStalled:
+    case RunState::kDead:
+      return Level::kCrit;
+    case RunState::kUnknownState:
+      break;
+  }
+  return Level::kUnknown;
+}
+
+Judgement state_judgement(const Case& c) {
+  Judgement j = judgement("state", level_of(c.state.state), c.state.cause);
+  j.window_seconds = c.activity.span_seconds;
+  j.value = c.state.silent_seconds;
+  j.unit = "s since the last progress";
+  if (!std::isnan(c.state.allowed_seconds))
+    j.threshold = fmt::format("{} allowed in phase {}", human_duration(c.state.allowed_seconds),
+                              phase_word(c.state.phase));
+  j.advice = c.state.advice;
+  j.next = c.state.next;
+  return j;
+}
+
+double sum_of(const Case& c, double ProcessView::*field) {
+  double sum = 0;
+  for (const auto* list : {&c.activity.roles.ranks, &c.activity.roles.workers})
+    for (const std::size_t i : *list) {
+      const double value = (*c.series.views.back().processes)[i].*field;
+      if (!std::isnan(value)) sum += value;
+    }
+  return sum;
+}
+
+void add_cpu(const Case& c, Judgements* all) {
+  if (std::isnan(c.activity.tree_cores) || c.activity.span_seconds <= 0) return;
+  const std::size_t processes = c.activity.roles.ranks.size() + c.activity.roles.workers.size();
+  std::string text = fmt::format("{:.1f} cores over {} process{}", c.activity.tree_cores, processes,
+                                 processes == 1 ? "" : "es");
+  if (const double bytes = sum_of(c, &ProcessView::rss_bytes); bytes > 0) text += ", " + human_bytes(bytes);
+  Judgement j = judgement("cpu", Level::kOk, text);
+  j.value = c.activity.tree_cores;
+  j.unit = "cores";
+  j.window_seconds = c.activity.span_seconds;
+  j.threshold = fmt::format("stall evidence < {}", c.thresholds.idle_cores);
+  all->push_back(j);
+}
+
+/// Runnable but not running: too many threads, or a quota.
+void add_run_wait(const Case& c, Judgements* all) {
+  if (c.series.views.size() < 2 || c.activity.span_seconds <= 0 || !c.series.views.front().processes) return;
+  double waited = 0, used = 0;
+  for (const std::size_t i : c.activity.roles.ranks) {
+    const ProcessView& last = (*c.series.views.back().processes)[i];
+    for (const ProcessView& first : *c.series.views.front().processes)
+      if (first.pid == last.pid && !std::isnan(first.run_wait_seconds) &&
+          !std::isnan(last.run_wait_seconds)) {
+        waited += last.run_wait_seconds - first.run_wait_seconds;
+        used += last.cpu_seconds - first.cpu_seconds;
+      }
+  }
+  if (waited + used < 0.2) return;
+  const double share = waited / (waited + used);
+  Judgement j = judgement("run_wait", share > c.thresholds.run_wait_warn ? Level::kWarn : Level::kOk,
+                          fmt::format("runnable but waiting for a core {:.0f} % of the time", 100 * share));
+  j.value = share;
+  j.unit = "share";
+  j.window_seconds = c.activity.span_seconds;
+  j.threshold = fmt::format("warn > {}", c.thresholds.run_wait_warn);
+  if (j.level == Level::kWarn)
+    j.advice = "more threads than cores: set OMP_NUM_THREADS, or something else uses the machine";
+  all->push_back(j);
+}
+
+void add_states(const Case& c, Judgements* all) {
+  for (const std::size_t i : c.activity.roles.zombie_ranks) {
+    const ProcessView& process = (*c.series.views.back().processes)[i];
+    Judgement j = judgement(
+        "defunct", Level::kCrit,
+        fmt::format("pid {} is defunct: parent {} has not collected it", process.pid, process.parent));
+    j.next = fmt::format("ps -fp {}", process.parent);
+    all->push_back(j);
+  }
+  // Storage that does not answer: D in five views, ten seconds apart or more.
+  if (c.series.views.size() < 5 || c.activity.span_seconds < 40) return;
+  for (const RankActivity& rank : c.activity.ranks) {
+    bool always = rank.state == 'D';
+    for (const RunView& view : c.series.views)
+      if (view.processes)
+        for (const ProcessView& process : *view.processes)
+          if (process.pid == rank.pid) always = always && process.state == 'D';
+    if (!always) continue;
+    Judgement j = judgement("storage", Level::kWarn,
+                            fmt::format("pid {} waits for storage in every view{}", rank.pid,
+                                        rank.wait_place.empty() ? "" : " in " + rank.wait_place));
+    j.advice = "check the mount it reads from";
+    all->push_back(j);
+  }
+}
+
+void add_log(const Case& c, Judgements* all) {
+  if (!c.state.silence.empty()) {
+    Judgement j = judgement("log", Level::kOk, c.state.silence);
+    j.value = c.activity.log_silent_seconds;
+    j.unit = "s";
+    j.advice = "next start: PYTHONUNBUFFERED=1, or eaglet launch -- COMMAND";
+    all->push_back(j);
+  } else if (!c.series.log_known) {
+    all->push_back(judgement("log", Level::kUnknown, "no log found"));
+  }
+  if (!c.series.log_read_note.empty())
+    all->push_back(judgement("log_size", Level::kOk, c.series.log_read_note));
+}
+
+void add_orphans(const Case& c, Judgements* all) {
+  for (const OrphanSeen& orphan : c.state.orphans) {
+    std::string text =
+        fmt::format("pid {} ({}) is left over, its parent is gone", orphan.pid, orphan.command);
+    if (!std::isnan(orphan.device_bytes))
+      text += fmt::format("; it holds {:.1f} GiB on GPU {}", orphan.device_bytes / (1 << 30), orphan.device);
+    Judgement j = judgement("orphan", Level::kWarn, text);
+    j.next = "eaglet orphans";
+    all->push_back(j);
+  }
+}
+
+}  // namespace
+
+Judgements judge_process(const Case& c) {
+  Judgements all = {state_judgement(c)};
+  add_cpu(c, &all);
+  add_run_wait(c, &all);
+  add_states(c, &all);
+  add_log(c, &all);
+  add_orphans(c, &all);
+  return all;
+}
+
+}  // namespace eaglet::monitor

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "monitor/activity.h"
+#include "monitor/judgement.h"
+#include "monitor/run_config.h"
+#include "monitor/run_state.h"
+#include "monitor/thresholds.h"
+
+namespace eaglet::monitor {
+
+/// What all four layers judge from.
+struct Case {
+  const RunSeries& series;
+  const Activity& activity;
+  const StateVerdict& state;
+  const RunConfig& config;
+  const Thresholds& thresholds;
+};
+
+/// Each returns its layer's judgements; signals that cannot be seen here come as unknown, or not at all when
+/// the run has nothing of the kind. docs/watch.md lists them all.
+Judgements judge_process(const Case& c);
+Judgements judge_hardware(const Case& c);
+Judgements judge_host(const Case& c);  // memory, shared memory, disk, CPU quota: layer hardware
+Judgements judge_configuration(const Case& c);
+Judgements judge_learning(const Case& c);
+
+}  // namespace eaglet::monitor

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <cmath>
+
+#include "monitor/run_state.h"
+
+namespace eaglet::monitor {
+namespace {
+
+bool memory_held(const Activity& activity) {
+  for (const DeviceActivity& device : activity.devices)
+    if (device.used_bytes > 1e9) return true;
+  return false;
+}
+
+Phase phase_of_status(const RunStatus& status) {
+  if (status.phase == "train") return Phase::kTrain;
+  if (status.phase == "validate") return Phase::kValidate;
+  if (status.phase == "checkpoint") return Phase::kSave;
+  return status.phase == "prepare" ? Phase::kLoad : Phase::kDone;
+}
+
+}  // namespace
+
+const char* phase_word(Phase phase) {
+  constexpr const char* words[] = {"start", "load", "compile", "train", "validate", "save", "drain", "done"};
+  return words[static_cast<int>(phase)];
+}
+
+Phase infer_phase(const RunSeries& series, const Activity& activity, const Thresholds& thresholds) {
+  const RunView& last = series.views.back();
+  if (series.log_known && series.log.finished) return Phase::kDone;
+  if (last.status) return phase_of_status(*last.status);
+  if (activity.write_bytes_per_second > thresholds.save_bytes_per_second) return Phase::kSave;
+  if (series.log_known && series.log.phase == LogPhase::kSave) return Phase::kSave;
+  if (series.log_known && series.log.phase == LogPhase::kValidate) return Phase::kValidate;
+  const bool gpu_idle = !activity.devices_known || activity.busy_pct < thresholds.idle_busy_pct;
+  const bool cores_work = activity.tree_cores >= 0.8;
+  if (activity.last_step >= 0 || series.log.records > 0) {
+    const std::int64_t total = series.log.total_steps;
+    if (total > 0 && activity.last_step >= total) return Phase::kDrain;
+    return Phase::kTrain;
+  }
+  if (!activity.roles.compile_workers.empty() || series.log.phase == LogPhase::kCompile)
+    return Phase::kCompile;
+  if (activity.devices_known && gpu_idle && cores_work && memory_held(activity)) return Phase::kCompile;
+  const bool reads = activity.read_bytes_per_second > 20e6;
+  if (series.log.phase == LogPhase::kLoad || reads ||
+      activity.memory_change_bytes > thresholds.memory_change_bytes)
+    return Phase::kLoad;
+  // Devices that compute for long without a word are training.
+  if (activity.devices_known && activity.above_idle >= thresholds.spin_r && activity.busy_pct > 50)
+    return Phase::kTrain;
+  return Phase::kStart;
+}
+
+double allowed_silence(Phase phase, const RunSeries& series, const Thresholds& thresholds) {
+  const double interval = series.log.step_interval();
+  switch (phase) {
+    case Phase::kStart:
+      return thresholds.start_seconds;
+    case Phase::kLoad:
+      return thresholds.load_seconds;
+    case Phase::kCompile:
+      return thresholds.compile_seconds;
+    case Phase::kValidate: {
+      const double batches = static_cast<double>(series.log.val_batches.value_or(0));
+      return std::max(thresholds.validate_seconds, std::isnan(interval) ? 0 : batches * interval);
+    }
+    case Phase::kSave:
+      return thresholds.save_seconds;
+    case Phase::kDrain:
+    case Phase::kDone:
+      return thresholds.drain_seconds;
+    case Phase::kTrain:
+      break;
+  }
+  // What is printed every 50 or 500 steps gives its own rhythm: the longest gap seen between two records.
+  double gap = 0;
+  for (std::size_t i = 1; i < series.log.step_times.size(); ++i)
+    gap = std::max(gap, series.log.step_times[i].second - series.log.step_times[i - 1].second);
+  const double by_step = std::isnan(interval) ? 0 : thresholds.stall_step_factor * interval;
+  return std::max({thresholds.stall_min_seconds, by_step, thresholds.stall_gap_factor * gap});
+}
+
+}  // namespace eaglet::monitor

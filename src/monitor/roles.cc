@@ -1,0 +1,82 @@
+#include "monitor/roles.h"
+
+#include <algorithm>
+#include <set>
+
+#include "monitor/text_scan.h"
+
+namespace eaglet::monitor {
+namespace {
+
+bool any_of(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* part : parts)
+    if (contains(text, part)) return true;
+  return false;
+}
+
+bool dead(const ProcessView& process) {
+  return process.state == 'Z' || process.state == 'X' || contains(process.command, "<defunct>");
+}
+
+bool looks_like_training(const ProcessView& process) {
+  const std::string text = lower(process.command + " " + process.name);
+  return process.rank >= 0 || any_of(text, {"train", "finetune", "speculators", "specforge", "eagle"});
+}
+
+}  // namespace
+
+bool is_launcher(const ProcessView& process) {
+  if (process.name == "pt_elastic") return true;
+  return any_of(lower(process.command),
+                {"torchrun", "torch.distributed.run", "torch/distributed/run", "launcher",
+                 "accelerate launch", "accelerate-launch", "mpirun", "mpiexec", "deepspeed "});
+}
+
+bool is_worker(const ProcessView& process) {
+  if (process.name == "pt_data_worker") return true;
+  return any_of(lower(process.command),
+                {"pt_data_worker", "loader worker", "dataloader", "multiprocessing.spawn",
+                 "multiprocessing.fork", "multiprocessing/spawn", "multiprocessing.resource_tracker"});
+}
+
+Roles roles_of(const RunView& view) {
+  Roles roles;
+  if (!view.processes) return roles;
+  const auto& all = *view.processes;
+  std::set<std::int64_t> on_device, alive;
+  if (view.device_processes)
+    for (const DeviceProcess& process : *view.device_processes) on_device.insert(process.pid);
+  for (const ProcessView& process : all)
+    if (!dead(process)) alive.insert(process.pid);
+  std::set<std::int64_t> rank_pids;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const ProcessView& process = all[i];
+    const bool compute = on_device.count(process.pid) != 0 || process.holds_device;
+    if (is_launcher(process)) {
+      if (!dead(process)) roles.launchers.push_back(i);
+    } else if (any_of(process.command, {"compile_worker"})) {
+      roles.compile_workers.push_back(i);
+    } else if (is_worker(process)) {
+      roles.workers.push_back(i);
+    } else if (looks_like_training(process) || compute) {
+      (dead(process) ? roles.zombie_ranks : roles.ranks).push_back(i);
+      rank_pids.insert(process.pid);
+    }
+  }
+  // A child of a rank without a rank of its own is a worker, whatever it is called.
+  for (auto it = roles.ranks.begin(); it != roles.ranks.end();) {
+    const ProcessView& process = all[*it];
+    const bool child =
+        process.rank < 0 && rank_pids.count(process.parent) != 0 && on_device.count(process.pid) == 0;
+    if (child) roles.workers.push_back(*it);
+    it = child ? roles.ranks.erase(it) : it + 1;
+  }
+  for (const std::size_t i : roles.workers)
+    if (!dead(all[i]) && (all[i].parent == 1 || alive.count(all[i].parent) == 0)) roles.orphans.push_back(i);
+  std::sort(roles.ranks.begin(), roles.ranks.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(all[a].rank, all[a].pid) < std::pair(all[b].rank, all[b].pid);
+  });
+  return roles;
+}
+
+}  // namespace eaglet::monitor

@@ -1,0 +1,137 @@
+#include "monitor/saved_views.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "base/files.h"
+#include "base/test_directory.h"
+#include "monitor/saved_tables.h"
+#include "monitor/verdict.h"
+#include "monitor/verdict_text.h"
+
+namespace eaglet::monitor {
+namespace {
+
+const std::string kCase16 = EAGLET_TESTDATA "/cases/16-alive-stuck-or-dead/";
+
+Verdict judge(const std::vector<std::string>& directories) {
+  const auto series = read_saved_views(directories);
+  EXPECT_TRUE(series.ok()) << series.status().message();
+  return series.ok() ? make_verdict(*series, Thresholds()) : Verdict();
+}
+
+struct Expected {
+  const char* run;
+  const char* state;
+  int code;
+  const char* words;
+};
+
+TEST(Case16, SevenSilentRuns) {
+  const Expected expected[] = {{"a", "RUNNING", 0, "log silent, probably buffered"},
+                               {"b", "STALLED", 2, "waiting in a collective; suspect rank 2 (pid 4103)"},
+                               {"c", "STALLED", 2, "waiting for data"},
+                               {"d", "DEAD", 2, "orphans 4205 and 4206 left"},
+                               {"e", "STARTING", 0, "not stalled"},
+                               {"f", "FINISHED", 0, "checkpoint-3000"},
+                               {"g", "DEAD", 2, "resume from 1500, 10 steps lost"}};
+  for (const Expected& want : expected) {
+    SCOPED_TRACE(want.run);
+    const Verdict verdict = judge({kCase16 + want.run});
+    EXPECT_STREQ(state_word(verdict.state.state), want.state);
+    EXPECT_EQ(verdict_exit_code(verdict), want.code);
+    const std::string text = verdict_text(
+        verdict, [](const std::string& word, Level) { return word; }, false);
+    const std::string first = text.substr(0, text.find('\n'));
+    EXPECT_EQ(first.rfind(want.state, 0), 0u) << first;
+    EXPECT_NE(first.find(want.words), std::string::npos) << first;
+    EXPECT_EQ(verdict_json(verdict)["state"], want.state);
+    EXPECT_EQ(verdict.name, want.run);
+  }
+}
+
+TEST(Case16, TwoKindsOfEvidenceAreNamed) {
+  for (const char* run : {"a", "b", "c", "e"}) {
+    const Verdict verdict = judge({kCase16 + run + "/t0", kCase16 + run + "/t1"});
+    std::set<std::string> kinds;
+    const bool progress = std::string(run) == "a" || std::string(run) == "e";
+    for (const Evidence& evidence : verdict.state.evidence)
+      if (evidence.progress == progress) kinds.insert(evidence.kind);
+    EXPECT_GE(kinds.size(), 2u) << run;
+  }
+}
+
+TEST(Case16, OneViewIsNotEnoughUnlessTheRunIsGone) {
+  for (const char* run : {"a", "b", "c", "e"}) {
+    const Verdict verdict = judge({kCase16 + run + "/t0"});
+    EXPECT_STREQ(state_word(verdict.state.state), "UNKNOWN") << run;
+    EXPECT_NE(verdict.headline.find("not enough yet"), std::string::npos) << verdict.headline;
+    EXPECT_EQ(verdict_exit_code(verdict), 3) << run;
+  }
+  EXPECT_STREQ(state_word(judge({kCase16 + "d/t0"}).state.state), "DEAD");
+  EXPECT_STREQ(state_word(judge({kCase16 + "f/t0"}).state.state), "FINISHED");
+  EXPECT_STREQ(state_word(judge({kCase16 + "g/t0"}).state.state), "DEAD");
+}
+
+TEST(Case16, OrphansAndWhatTheyHold) {
+  const Verdict verdict = judge({kCase16 + "d"});
+  ASSERT_EQ(verdict.state.orphans.size(), 2u);
+  EXPECT_EQ(verdict.state.orphans[0].pid, 4205);
+  EXPECT_EQ(verdict.state.orphans[1].pid, 4206);
+  EXPECT_EQ(verdict.state.orphans[0].device_bytes, 39020.0 * 1024 * 1024);
+  EXPECT_EQ(verdict.log.series("loss").back().value, 7.31) << "half a record is no loss";
+  EXPECT_EQ(verdict.step, 2040);
+}
+
+TEST(SavedViews, WhatIsAbsentIsUnknown) {
+  // Leave out one file at a time: never a crash, never a wrong cry of stall for the healthy run.
+  for (const char* run : {"a", "b", "c", "e"})
+    for (const char* missing :
+         {"clock.txt", "ps.txt", "gpu.csv", "compute_apps.csv", "files.txt", "train.log"}) {
+      const std::string directory = test_directory();
+      std::filesystem::copy(kCase16 + run, directory, std::filesystem::copy_options::recursive);
+      for (const char* t : {"/t0/", "/t1/"}) std::filesystem::remove(directory + t + missing);
+      const Verdict verdict = judge({directory});
+      const std::string state = state_word(verdict.state.state);
+      if (std::string(run) == "a" || std::string(run) == "e") {
+        EXPECT_NE(state, "STALLED") << run << " without " << missing;
+      }
+      EXPECT_NE(state, "DEAD") << run << " without " << missing;
+      EXPECT_NE(state, "FINISHED") << run << " without " << missing;
+    }
+}
+
+TEST(SavedViews, FoldersThatAreNone) {
+  EXPECT_EQ(read_saved_views({"/nowhere/at/all"}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(read_saved_views({test_directory()}).status().code(), StatusCode::kDataLoss);
+}
+
+TEST(SavedTables, OddCells) {
+  const auto devices = read_gpu_csv(
+      "index, name, utilization.gpu [%], power.draw [W], power.limit [W], memory.used [MiB], memory.total "
+      "[MiB]\n"
+      "0, H200, [N/A], [Not Supported], 700.00 W, 10 MiB, 143771 MiB\n"
+      "1, H200, ERR!, 90.1 W, 700.00 W, 10 MiB, 143771 MiB\n"
+      "2, H200, [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost]\n\n");
+  ASSERT_EQ(devices.size(), 3u);
+  EXPECT_TRUE(std::isnan(devices[0].busy_pct) && std::isnan(devices[0].power_w));
+  EXPECT_FALSE(devices[0].lost);
+  EXPECT_TRUE(devices[1].lost && devices[2].lost);
+  EXPECT_EQ(devices[0].total_bytes, 143771.0 * 1024 * 1024);
+  EXPECT_TRUE(read_gpu_csv("No devices were found\n").empty());
+  const auto processes = read_ps("PID PPID S TIME COMMAND\n7 1 S 1-02:03:04 a (b) c --rank=3 x\nnonsense\n");
+  ASSERT_EQ(processes.size(), 1u);
+  EXPECT_EQ(processes[0].cpu_seconds, 86400 + 2 * 3600 + 3 * 60 + 4);
+  EXPECT_EQ(processes[0].rank, 3);
+  EXPECT_EQ(processes[0].command, "a (b) c --rank=3 x");
+  const auto files = read_file_list("2026-03-04T11:00:12,5,a,b.bin\n1772622012,6,c\nbad\n");
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files[0].path, "a,b.bin");
+  EXPECT_EQ(files[0].mtime, files[1].mtime);
+}
+
+}  // namespace
+}  // namespace eaglet::monitor

@@ -1,0 +1,97 @@
+#include "monitor/thresholds.h"
+
+#include <cmath>
+
+#include "base/files.h"
+#include "monitor/text_scan.h"
+
+namespace eaglet::monitor {
+
+#define EAGLET_THRESHOLD(name) \
+  { #name, &Thresholds::name }
+
+const std::vector<ThresholdEntry>& threshold_entries() {
+  static const std::vector<ThresholdEntry> all = {EAGLET_THRESHOLD(idle_busy_pct),
+                                                  EAGLET_THRESHOLD(busy_pct),
+                                                  EAGLET_THRESHOLD(spin_r),
+                                                  EAGLET_THRESHOLD(fill_r),
+                                                  EAGLET_THRESHOLD(idle_power_fraction),
+                                                  EAGLET_THRESHOLD(idle_cores),
+                                                  EAGLET_THRESHOLD(start_seconds),
+                                                  EAGLET_THRESHOLD(stall_min_seconds),
+                                                  EAGLET_THRESHOLD(stall_step_factor),
+                                                  EAGLET_THRESHOLD(stall_gap_factor),
+                                                  EAGLET_THRESHOLD(compile_seconds),
+                                                  EAGLET_THRESHOLD(recompile_seconds),
+                                                  EAGLET_THRESHOLD(load_seconds),
+                                                  EAGLET_THRESHOLD(save_seconds),
+                                                  EAGLET_THRESHOLD(drain_seconds),
+                                                  EAGLET_THRESHOLD(validate_seconds),
+                                                  EAGLET_THRESHOLD(save_bytes_per_second),
+                                                  EAGLET_THRESHOLD(quiet_bytes_per_second),
+                                                  EAGLET_THRESHOLD(settle_seconds),
+                                                  EAGLET_THRESHOLD(artifact_seconds),
+                                                  EAGLET_THRESHOLD(orphan_age_seconds),
+                                                  EAGLET_THRESHOLD(stale_gpu_bytes),
+                                                  EAGLET_THRESHOLD(memory_change_bytes),
+                                                  EAGLET_THRESHOLD(disk_free_checkpoints),
+                                                  EAGLET_THRESHOLD(disk_free_warn),
+                                                  EAGLET_THRESHOLD(memory_crit),
+                                                  EAGLET_THRESHOLD(shm_crit),
+                                                  EAGLET_THRESHOLD(gpu_memory_warn),
+                                                  EAGLET_THRESHOLD(gpu_memory_room),
+                                                  EAGLET_THRESHOLD(run_wait_warn),
+                                                  EAGLET_THRESHOLD(throttled_warn),
+                                                  EAGLET_THRESHOLD(fill_warn),
+                                                  EAGLET_THRESHOLD(fill_headline),
+                                                  EAGLET_THRESHOLD(coverage_warn),
+                                                  EAGLET_THRESHOLD(first_loss_lo),
+                                                  EAGLET_THRESHOLD(first_loss_hi),
+                                                  EAGLET_THRESHOLD(warm_loss_max),
+                                                  EAGLET_THRESHOLD(trend_points),
+                                                  EAGLET_THRESHOLD(trend_steps),
+                                                  EAGLET_THRESHOLD(diverge_factor),
+                                                  EAGLET_THRESHOLD(diverge_points),
+                                                  EAGLET_THRESHOLD(spike_z),
+                                                  EAGLET_THRESHOLD(spike_window),
+                                                  EAGLET_THRESHOLD(fetch_warn),
+                                                  EAGLET_THRESHOLD(fetch_crit),
+                                                  EAGLET_THRESHOLD(speed_drop),
+                                                  EAGLET_THRESHOLD(tau_drop),
+                                                  EAGLET_THRESHOLD(straggler_ratio),
+                                                  EAGLET_THRESHOLD(lr_tolerance)};
+  return all;
+}
+
+#undef EAGLET_THRESHOLD
+
+Status set_threshold(const std::string& assignment, Thresholds* thresholds) {
+  const std::size_t equals = assignment.find('=');
+  const std::string name(trim(assignment.substr(0, equals)));
+  const auto value = equals == std::string::npos ? std::nullopt : number(assignment.substr(equals + 1));
+  if (!value || !std::isfinite(*value))
+    return Status(StatusCode::kConfig, "'" + assignment + "' is not name=number", {},
+                  "for example spin_r=0.2; docs/watch.md lists the names");
+  for (const ThresholdEntry& entry : threshold_entries()) {
+    if (name != entry.name) continue;
+    thresholds->*entry.at = *value;
+    return {};
+  }
+  return Status(StatusCode::kConfig, "no threshold is called '" + name + "'", {},
+                "docs/watch.md lists the names");
+}
+
+Status read_thresholds(const std::string& path, Thresholds* thresholds) {
+  EAGLET_ASSIGN_OR_RETURN(const std::string text, read_file(path));
+  int line_number = 0;
+  for (std::string_view line : split(text, '\n')) {
+    ++line_number;
+    line = trim(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    const Status status = set_threshold(std::string(line), thresholds);
+    if (!status.ok()) return status.at(path + ", line " + std::to_string(line_number));
+  }
+  return {};
+}
+
+}  // namespace eaglet::monitor

@@ -1,0 +1,134 @@
+#include "monitor/verdict.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "monitor/judges.h"
+
+namespace eaglet::monitor {
+namespace {
+
+constexpr Layer kLayers[] = {Layer::kProcess, Layer::kHardware, Layer::kConfiguration, Layer::kLearning};
+
+void append(Judgements* all, Judgements more) {
+  all->insert(all->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+const Judgement* worst_of(const Verdict& verdict, Layer layer) {
+  const Judgement* worst = nullptr;
+  for (const Judgement& j : verdict.judgements) {
+    if (j.layer != layer || (j.level != Level::kWarn && j.level != Level::kCrit)) continue;
+    if (worst == nullptr || j.level > worst->level) worst = &j;
+  }
+  return worst;
+}
+
+/// Where the run is: step, total, time to go.
+void set_progress(const RunSeries& series, Verdict* verdict) {
+  const RunView& last = series.views.back();
+  verdict->step = verdict->activity.last_step;
+  verdict->total_steps =
+      series.log.total_steps > 0 ? series.log.total_steps : series.log.total_training_steps.value_or(0);
+  if (last.status && last.status->total > 0) verdict->total_steps = last.status->total;
+  const double interval = series.log.step_interval();
+  if (verdict->state.state == RunState::kRunning && verdict->total_steps > verdict->step && interval > 0)
+    verdict->eta_seconds = interval * static_cast<double>(verdict->total_steps - verdict->step);
+  verdict->up_seconds = verdict->activity.age_seconds;
+}
+
+/// The state's own cause, unless the state is fine and a layer is not.
+void set_headline(Verdict* verdict) {
+  verdict->headline = verdict->state.cause;
+  verdict->advice = verdict->state.advice;
+  verdict->next = verdict->state.next;
+  const Level state = worse(Level::kOk, worst_of(*verdict, Layer::kProcess) == nullptr
+                                            ? Level::kOk
+                                            : worst_of(*verdict, Layer::kProcess)->level);
+  if (state != Level::kOk) return;
+  const Judgement* first = nullptr;
+  for (const Level wanted : {Level::kCrit, Level::kWarn})
+    for (const Layer layer : kLayers)
+      if (const Judgement* bad = worst_of(*verdict, layer);
+          first == nullptr && bad != nullptr && bad->level == wanted)
+        first = bad;
+  if (first == nullptr) return;
+  verdict->headline = std::string(layer_word(first->layer)) + ": " + first->reason;
+  verdict->advice = first->advice;
+  if (!first->next.empty())
+    verdict->next = first->next;
+  else if (!first->advice.empty())
+    verdict->next = first->advice;
+}
+
+}  // namespace
+
+Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
+  Verdict verdict;
+  verdict.name = series.name;
+  verdict.log_known = series.log_known;
+  verdict.log_path = series.log_path;
+  verdict.output_dir = series.output_dir;
+  verdict.log = series.log;
+  if (series.views.empty()) {
+    verdict.state.cause = verdict.headline = "nothing was seen";
+    return verdict;
+  }
+  verdict.wall = series.views.back().wall;
+  verdict.activity = activity_of(series, thresholds);
+  verdict.state = judge_state(series, verdict.activity, thresholds);
+  const RunConfig config(series);
+  const Case whole{series, verdict.activity, verdict.state, config, thresholds};
+  append(&verdict.judgements, judge_process(whole));
+  const bool there = verdict.state.state != RunState::kDead && verdict.state.state != RunState::kFinished;
+  if (there) append(&verdict.judgements, judge_hardware(whole));
+  append(&verdict.judgements, judge_host(whole));
+  append(&verdict.judgements, judge_configuration(whole));
+  append(&verdict.judgements, judge_learning(whole));
+  set_progress(series, &verdict);
+  for (const Judgement& j : verdict.judgements) verdict.level = worse(verdict.level, j.level);
+  set_headline(&verdict);
+  return verdict;
+}
+
+int verdict_exit_code(const Verdict& verdict) {
+  if (verdict.level == Level::kCrit) return 2;
+  if (verdict.level == Level::kWarn) return 1;
+  // What else is known and well does not make a run of unknown state well.
+  return verdict.state.state == RunState::kUnknownState ? 3 : 0;
+}
+
+Level layer_level(const Verdict& verdict, Layer layer) {
+  Level level = Level::kUnknown;
+  for (const Judgement& j : verdict.judgements)
+    if (j.layer == layer) level = worse(level, j.level);
+  const bool state_unknown = layer == Layer::kProcess && verdict.state.state == RunState::kUnknownState;
+  return state_unknown && level == Level::kOk ? Level::kUnknown : level;
+}
+
+bool layer_judged(const Verdict& verdict, Layer layer) {
+  for (const Layer below : kLayers) {
+    if (below == layer) return true;
+    if (layer_level(verdict, below) == Level::kCrit) return false;
+  }
+  return true;
+}
+
+std::string layer_text(const Verdict& verdict, Layer layer) {
+  if (const Judgement* bad = worst_of(verdict, layer))
+    return bad->advice.empty() || layer == Layer::kProcess ? bad->reason : bad->reason + " - " + bad->advice;
+  std::string text;
+  for (const Level wanted : {Level::kOk, Level::kUnknown}) {
+    int shown = 0;
+    for (const Judgement& j : verdict.judgements) {
+      // Where the loss went is said however few points there are.
+      const bool wanted_here = j.level == wanted || (wanted == Level::kOk && j.name == "trend");
+      if (j.layer != layer || !wanted_here || shown >= 5 || j.name == "log") continue;
+      text += (text.empty() ? "" : ", ") + j.reason;
+      ++shown;
+    }
+    if (!text.empty()) break;
+  }
+  return text.empty() ? "nothing to judge" : text;
+}
+
+}  // namespace eaglet::monitor

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/json.h"
+#include "monitor/log_facts.h"
+#include "runlog/status_file.h"
+
+namespace eaglet::monitor {
+
+constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
+
+/// One process at one moment. NaN, -1, '?' and "" mean not known. Byte and second counters run since its
+/// start.
+struct ProcessView {
+  std::int64_t pid = -1, parent = -1, session = -1, group = -1, user = -1;
+  double start_time = kNotKnown;  // in ticks since boot: with the pid, who it is
+  char state = '?';               // R S D Z T t X, as in /proc/PID/stat
+  std::string name, command;      // comm (15 bytes), command line
+  double cpu_seconds = kNotKnown, elapsed_seconds = kNotKnown;
+  double run_wait_seconds = kNotKnown;  // runnable, but not running
+  double rss_bytes = kNotKnown, swap_bytes = kNotKnown;
+  double read_bytes = kNotKnown, read_chars = kNotKnown;    // from disk; by read calls (page cache included)
+  double write_bytes = kNotKnown, write_chars = kNotKnown;  // the same for writes
+  double major_faults = kNotKnown;
+  std::string wait_place;  // where in the kernel the main thread waits
+  std::int64_t rank = -1;
+  std::string run_id;
+  bool holds_device = false;  // has a GPU's device file open
+};
+
+/// One GPU at one moment.
+struct DeviceView {
+  std::int64_t index = -1;
+  std::string id, name;  // UUID; "NVIDIA H200"
+  double busy_pct = kNotKnown, power_w = kNotKnown, limit_w = kNotKnown, energy_j = kNotKnown;
+  double used_bytes = kNotKnown, total_bytes = kNotKnown, reserved_bytes = kNotKnown;
+  double celsius = kNotKnown, slowdown_celsius = kNotKnown;
+  double clock_mhz = kNotKnown, max_clock_mhz = kNotKnown;
+  double tensor_pct = kNotKnown;
+  double link_width = kNotKnown, max_link_width = kNotKnown;
+  double ecc_uncorrected = kNotKnown, remap_pending = kNotKnown;
+  std::optional<std::uint64_t> slow_reasons;  // NVML's bits
+  std::vector<std::int64_t> xids;
+  bool lost = false;  // off the bus, or needs a reset
+  bool mig = false;   // cut into instances: utilisation is not told
+};
+
+struct DeviceProcess {
+  std::int64_t pid = -1, device = -1;
+  double bytes = kNotKnown;
+};
+
+struct FileView {
+  double mtime = kNotKnown, bytes = kNotKnown;
+  std::string path;
+};
+
+/// What limits the run from outside.
+struct HostView {
+  double cores = kNotKnown, quota_cores = kNotKnown, throttled_seconds = kNotKnown;
+  double memory_total = kNotKnown, memory_available = kNotKnown;
+  double cgroup_bytes = kNotKnown, cgroup_limit = kNotKnown, oom_kills = kNotKnown;
+  double shm_bytes = kNotKnown, shm_total = kNotKnown;
+  double disk_free = kNotKnown, disk_total = kNotKnown;  // where checkpoints go
+  std::string disk_path;
+};
+
+/// How far the log was at one moment.
+struct LogMoment {
+  bool known = false;
+  double bytes = kNotKnown, mtime = kNotKnown;
+  double position = kNotKnown;  // of the writer's descriptor: local truth when the file lies on a network
+  std::int64_t records = 0, last_step = -1;
+};
+
+/// The run at one moment. What is absent is unknown.
+struct RunView {
+  double wall = kNotKnown;       // seconds since 1970, for display
+  double monotonic = kNotKnown;  // for intervals; saved views have only the clock
+  std::optional<std::vector<ProcessView>> processes;
+  std::optional<std::vector<DeviceView>> devices;
+  std::optional<std::vector<DeviceProcess>> device_processes;
+  std::optional<std::vector<FileView>> files;  // of the output directory
+  std::optional<RunStatus> status;             // a run of ours tells itself
+  double status_updated = kNotKnown;
+  HostView host;
+  LogMoment log;
+};
+
+/// Everything a verdict is made from: views oldest first, and what the log and the configuration say by now.
+struct RunSeries {
+  std::string name;
+  std::vector<RunView> views;
+  LogFacts log;
+  bool log_known = false;
+  std::string log_path, output_dir;
+  std::string log_read_note;  // "log of 200 MB: the first 0.3 and the last 4 MB were read"
+  std::optional<Json> config;
+  std::string config_path;
+  double config_mtime = kNotKnown;
+  std::map<std::string, std::string> environment;  // of rank 0, secrets left out
+  bool live = false;                               // from this machine now, not from saved views
+  bool in_container = false;
+  double run_began = kNotKnown;  // wall clock of the root process's start
+};
+
+/// Seconds between two views: by the monotonic clock where both have it, else by the clock, else by how much
+/// older the processes became; 0 when nothing tells.
+double seconds_between(const RunView& earlier, const RunView& later);
+/// A string as it may be shown: values of names that look like secrets are hidden.
+bool looks_secret(const std::string& name);
+
+}  // namespace eaglet::monitor
