@@ -96,9 +96,8 @@ void add_plan_states_flags(CLI::App& app, PlanStatesFlags* flags) {
       ->delimiter(',');
   app.add_option("--hidden-size", flags->hidden_size, "without --model: width of a state");
   app.add_option("--slots", flags->slots, "without --model: captured layers and the last state");
-  app.add_option("--max-seq-len", flags->max_seq_len,
-                 "cut documents to this many training rows (tokens + 1)");
-  app.add_option("--max-tokens", flags->max_tokens, "cut documents to this many tokens");
+  app.add_option("--max-seq-len,--max-tokens", flags->max_seq_len,
+                 "cut documents to this many tokens, as extract does");
   app.add_option("--states-dir", flags->output_dir, "where the states will lie: its free space counts")
       ->capture_default_str();
   app.add_option("--free-bytes", flags->free_bytes, "instead: so much is free");
@@ -112,12 +111,10 @@ bool wants_states_plan(const PlanStatesFlags& flags) {
 }
 
 Result<StatesPlan> plan_states(const PlanStatesFlags& flags) {
-  if (flags.max_seq_len > 0 && flags.max_tokens > 0)
-    return usage("--max-seq-len and --max-tokens are both given", "give one: N rows are N + 1 tokens");
   StatesPlan plan;
   EAGLET_ASSIGN_OR_RETURN(plan.header, plan_header(flags));
   EAGLET_ASSIGN_OR_RETURN(std::vector<DocumentSize> sizes, document_sizes(flags));
-  const std::int64_t limit = flags.max_seq_len > 0 ? flags.max_seq_len + 1 : flags.max_tokens;
+  const std::int64_t limit = flags.max_seq_len;
   for (DocumentSize& size : sizes) {
     plan.uncut_tokens += size.tokens;
     if (limit > 0) size.tokens = std::min(size.tokens, limit);

@@ -17,7 +17,7 @@ namespace eaglet::apps {
 struct PlanStatesFlags {
   std::string model, conversations, lengths, output_dir = ".";
   std::vector<std::int32_t> target_layer_ids;
-  std::int64_t max_seq_len = 0, max_tokens = 0, samples = 0, mean_tokens = 0, hidden_size = 0, slots = 0;
+  std::int64_t max_seq_len = 0, samples = 0, mean_tokens = 0, hidden_size = 0, slots = 0;
   std::uint64_t free_bytes = 0, shard_bytes = std::uint64_t{1} << 30;
   bool force = false;
 };
