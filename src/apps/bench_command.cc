@@ -31,6 +31,27 @@ struct BenchFlags {
   std::string loss_fn = "kl_div", compute_type = "auto";
 };
 
+// States of a long batch: a table that begins again and again, so that what is measured is the training's
+// memory and not that of made-up states.
+class RepeatedRows : public StateRows {
+ public:
+  static constexpr std::int64_t kRows = 4096;
+  RepeatedRows(const std::vector<float>& aux, const std::vector<float>& last) : aux_(aux), last_(last) {}
+  Status read_aux(std::int64_t first, std::int64_t n, float* to) override { return copy(aux_, first, n, to); }
+  Status read_last(std::int64_t first, std::int64_t n, float* to) override {
+    return copy(last_, first, n, to);
+  }
+
+ private:
+  static Status copy(const std::vector<float>& table, std::int64_t first, std::int64_t n, float* to) {
+    const std::int64_t width = static_cast<std::int64_t>(table.size()) / kRows;
+    for (std::int64_t i = 0; i < n; ++i)
+      std::copy_n(table.begin() + (first + i) % kRows * width, width, to + i * width);
+    return {};
+  }
+  const std::vector<float>&aux_, &last_;
+};
+
 // Synthetic rows: random states and tokens, `documents` equal documents, the first part of each unsupervised.
 struct SyntheticBatch {
   std::vector<float> aux, last;
@@ -48,8 +69,9 @@ void fill_normal(std::int64_t n, double deviation, std::uint64_t stream, std::ve
 SyntheticBatch make_batch(const BenchShape& shape) {
   SyntheticBatch b;
   const DraftConfig& c = shape.config;
-  fill_normal(shape.rows * c.num_aux() * c.target_hidden, 1.0, 1, &b.aux);
-  fill_normal(shape.rows * c.target_hidden, 1.0, 2, &b.last);
+  const std::int64_t state_rows = std::min(shape.rows, RepeatedRows::kRows);
+  fill_normal(state_rows * c.num_aux() * c.target_hidden, 1.0, 1, &b.aux);
+  fill_normal(state_rows * c.target_hidden, 1.0, 2, &b.last);
   Rng rng(1, 3);
   const std::int64_t length = shape.rows / shape.documents;
   for (std::int64_t p = 0; p < shape.rows; ++p) {
@@ -130,6 +152,7 @@ class Bench {
       : model_(model), batch_(make_batch(shape)), first_(trainable()), second_(trainable()) {
     inputs_ = {shape.rows,         batch_.ids.data(), batch_.documents.data(), batch_.positions.data(),
                batch_.mask.data(), batch_.aux.data(), batch_.last.data()};
+    if (shape.rows > RepeatedRows::kRows) inputs_.states = &repeated_;
   }
   const DraftInputs& inputs() const { return inputs_; }
   std::int64_t supervised() const { return batch_.supervised; }
@@ -156,6 +179,7 @@ class Bench {
   std::size_t trainable() const { return static_cast<std::size_t>(model_.trainable_elements()); }
   DraftModel& model_;
   SyntheticBatch batch_;
+  RepeatedRows repeated_{batch_.aux, batch_.last};
   DraftInputs inputs_;
   std::vector<float> first_, second_;
   StepSums sums_;
