@@ -32,6 +32,10 @@ Run add_import(CLI::App& app);
 Run add_inspect(CLI::App& app);
 Run add_run(CLI::App& app);
 Run add_bench(CLI::App& app);
+Run add_watch(CLI::App& app);
 Run add_doctor(CLI::App& app);
+Run add_wait(CLI::App& app);
+Run add_launch(CLI::App& app);
+Run add_orphans(CLI::App& app);
 
 }  // namespace eaglet::apps
