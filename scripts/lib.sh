@@ -4,7 +4,11 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${EAGLET_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:?HOME is not set: give EAGLET_CACHE_DIR}/.cache}/eaglet}
 llama_revision=0c1e570
+source_package=llama-cpp-python source_version=0.3.36
+source_archive=$cache/llama_cpp_python-0.3.36.tar.gz
+source_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 model=$cache/smollm2-135m-instruct-q4_1.gguf
+logs=$cache/logs
 started=$SECONDS
 
 # say TEXT: a line of talk, with the time since the script began.
@@ -71,6 +75,33 @@ check_sha256() {
   local found
   found=$(sha256sum "$1" | cut -d ' ' -f 1)
   [ "$found" = "$2" ] || die "$1 is not the file we know: sha256 is $found, not $2" "delete it and run this again"
+}
+
+# fetch PACKAGE VERSION FILE SHA256 PIP-OPTIONS...: one file of a Python package, checked before it gets its name.
+fetch() {
+  local package=$1 version=$2 file=$3 sum=$4 place=$cache/download.tmp
+  shift 4
+  rm -rf "$place" && mkdir -p "$place"
+  run_step "download: $package $version" "$logs/$package.log" \
+    python3 -m pip download --no-deps "$@" -d "$place" "$package==$version"
+  [ -f "$place/$(basename "$file")" ] || die "pip did not bring $(basename "$file")" "look into $logs/$package.log"
+  check_sha256 "$place/$(basename "$file")" "$sum"
+  mv "$place/$(basename "$file")" "$file"
+  rmdir "$place"
+}
+
+# unpack_llama TREE: the pinned source of llama.cpp, fetched when it is not there.
+unpack_llama() {
+  local tree=$1
+  [ ! -f "$tree/CMakeLists.txt" ] || return 0
+  # Without --no-binary for this one package pip would take a wheel; for all of them it would also compile the tools.
+  [ -f "$source_archive" ] ||
+    fetch $source_package $source_version "$source_archive" $source_sha256 --no-binary $source_package
+  rm -rf "$tree.tmp" && mkdir -p "$tree.tmp"
+  tar -xzf "$source_archive" -C "$tree.tmp" --strip-components=3 \
+    "llama_cpp_python-$source_version/vendor/llama.cpp"
+  rm -rf "$tree" "$tree.tmp/.git"
+  mv "$tree.tmp" "$tree"
 }
 
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }

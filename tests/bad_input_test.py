@@ -154,13 +154,17 @@ def full_disk(place):
     os.makedirs(small)
     if os.geteuid() == 0:
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], capture_output=True, check=False).returncode == 0
-    options = {}
+    options, weights = {}, ()
     if not mounted:
+        weights = ("--weights", "stored")  # the limit holds for the copy of the model in memory too
         options["preexec_fn"] = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
     try:
         done = run("extract", "--model", MODEL, "--conversations", f"{place}/six-out.jsonl", "--output-dir", f"{small}/states", "--force",
-                   **options)
+                   *weights, **options)
         expect(f"disk full while extracting ({'tmpfs' if mounted else 'file size limit'})", done, 73, where=f"{small}/states")
+        if not mounted:
+            expect("no room for the copy of the model", run("extract", "--model", MODEL, "--conversations", f"{place}/six-out.jsonl",
+                                                            "--output-dir", f"{place}/s3", **options), 73, "ulimit", where=MODEL)
         if mounted:
             done = run("extract", "--model", MODEL, "--conversations", f"{place}/six-out.jsonl", "--output-dir", f"{small}/states2")
             expect("the forecast says it before the first byte", done, 73)

@@ -10,20 +10,46 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/rng.h"
-#include "device/gemm.h"
+#include "device/compute_type.h"
 #include "device/threads.h"
 #include "draft/draft_model.h"
 #include "draft/row_plan.h"
 #include "formats/json.h"
 #include "ops/adamw.h"
+#include "train/needed_work.h"
+#include "verifier/widened_copy.h"
 
 namespace eaglet::apps {
 namespace {
 
 struct BenchFlags {
   std::string shape = "smollm2";
-  int steps = 5, threads = 0;
-  bool train_head = false;
+  int steps = 5, threads = 0, ttt_steps = 0;
+  std::int64_t rows = 0, documents = 0, draft_vocab_size = 0, chunk_rows = 0;
+  double row_sampling = 1;
+  bool train_head = false, scaling = false;
+  std::string loss_fn = "kl_div", compute_type = "auto";
+};
+
+// States of a long batch: a table that begins again and again, so that what is measured is the training's
+// memory and not that of made-up states.
+class RepeatedRows : public StateRows {
+ public:
+  static constexpr std::int64_t kRows = 4096;
+  RepeatedRows(const std::vector<float>& aux, const std::vector<float>& last) : aux_(aux), last_(last) {}
+  Status read_aux(std::int64_t first, std::int64_t n, float* to) override { return copy(aux_, first, n, to); }
+  Status read_last(std::int64_t first, std::int64_t n, float* to) override {
+    return copy(last_, first, n, to);
+  }
+
+ private:
+  static Status copy(const std::vector<float>& table, std::int64_t first, std::int64_t n, float* to) {
+    const std::int64_t width = static_cast<std::int64_t>(table.size()) / kRows;
+    for (std::int64_t i = 0; i < n; ++i)
+      std::copy_n(table.begin() + (first + i) % kRows * width, width, to + i * width);
+    return {};
+  }
+  const std::vector<float>&aux_, &last_;
 };
 
 // Synthetic rows: random states and tokens, `documents` equal documents, the first part of each unsupervised.
@@ -43,65 +69,23 @@ void fill_normal(std::int64_t n, double deviation, std::uint64_t stream, std::ve
 SyntheticBatch make_batch(const BenchShape& shape) {
   SyntheticBatch b;
   const DraftConfig& c = shape.config;
-  fill_normal(shape.rows * c.num_aux() * c.target_hidden, 1.0, 1, &b.aux);
-  fill_normal(shape.rows * c.target_hidden, 1.0, 2, &b.last);
+  const std::int64_t state_rows = std::min(shape.rows, RepeatedRows::kRows);
+  fill_normal(state_rows * c.num_aux() * c.target_hidden, 1.0, 1, &b.aux);
+  fill_normal(state_rows * c.target_hidden, 1.0, 2, &b.last);
   Rng rng(1, 3);
   const std::int64_t length = shape.rows / shape.documents;
   for (std::int64_t p = 0; p < shape.rows; ++p) {
-    b.ids.push_back(static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(c.vocab))));
-    b.documents.push_back(static_cast<std::int32_t>(p / length));
-    b.positions.push_back(static_cast<std::int32_t>(1 + p % length));
-    b.mask.push_back(
-        p % length >= static_cast<std::int64_t>(static_cast<double>(length) * shape.unsupervised_share) ? 1
-                                                                                                        : 0);
-    b.supervised += b.mask.back();
+    const std::int64_t tokens = shape.small_tables ? shape.rows : c.vocab;
+    const std::int64_t document = std::min(p / length, shape.documents - 1), row = p - document * length;
+    b.ids.push_back(static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(tokens))));
+    b.documents.push_back(static_cast<std::int32_t>(document));
+    b.positions.push_back(static_cast<std::int32_t>(1 + row));
+    const bool supervised =
+        row >= static_cast<std::int64_t>(static_cast<double>(length) * shape.unsupervised_share);
+    b.mask.push_back(supervised ? 1 : 0);
+    b.supervised += supervised ? 1 : 0;
   }
   return b;
-}
-
-// Multiply-adds that the rows of the plan need, times two: forward and backward, GEMMs and attention, no
-// padding.
-double needed_flop(const BenchShape& shape, const RowPlan& plan, bool train_head) {
-  const DraftConfig& c = shape.config;
-  const double H = static_cast<double>(c.hidden), Ht = static_cast<double>(c.target_hidden);
-  const double q = static_cast<double>(c.num_heads * c.head_dim),
-               kv = static_cast<double>(c.num_kv_heads * c.head_dim);
-  const double F = static_cast<double>(c.intermediate), Vd = static_cast<double>(c.draft_vocab);
-  const auto keys = static_cast<double>(plan.key_rows.size());
-  double forward_and_backward = 0, forward_only = 0;
-  forward_and_backward += keys * H * (q + 2 * kv);                      // embedding half of q, k, v
-  forward_only += static_cast<double>(plan.teachers.size()) * Ht * Vd;  // the teacher
-  double attention = 0, head = 0;
-  for (std::size_t k = 0; k < plan.steps.size(); ++k) {
-    const RowPlan::Step& step = plan.steps[k];
-    const auto live = static_cast<double>(step.live.size());
-    forward_and_backward += live * (H * q + q * H + 3 * H * F) + (k == 0 ? keys : live) * 2 * H * kv;
-    head += static_cast<double>(step.entry_live.size()) * H * Vd;
-    for (const AttentionSpan& span : step.spans)
-      for (std::int32_t i = span.query_begin; i < span.query_end; ++i)
-        attention += 2 * q *
-                     static_cast<double>(step.key_of_live[static_cast<std::size_t>(i)] + 1 - span.key_begin +
-                                         static_cast<std::int32_t>(k));
-  }
-  const double fc = keys * static_cast<double>(c.num_aux()) * Ht * H;
-  // Backward costs twice the forward: inputs and weights. fc's inputs are data; a frozen head has no weight
-  // gradient; attention's backward makes the scores again (5 products where the forward has 2).
-  return 2 *
-         (3 * forward_and_backward + 2 * fc + forward_only + (train_head ? 3 : 2) * head + 3.5 * attention);
-}
-
-double gemm_peak_gflops() {
-  const std::int64_t n = 1536;
-  std::vector<float> a, b, c(static_cast<std::size_t>(n * n));
-  fill_normal(n * n, 1, 5, &a);
-  fill_normal(n * n, 1, 6, &b);
-  double best = 1e30;
-  for (int i = 0; i < 6; ++i) {
-    const double start = monotonic_seconds();
-    gemm(Transpose::kNo, Transpose::kYes, n, n, n, 1.0f, a.data(), n, b.data(), n, 0.0f, c.data(), n);
-    best = std::min(best, monotonic_seconds() - start);
-  }
-  return 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / best / 1e9;
 }
 
 Result<BenchShape> find_shape(const std::string& name) {
@@ -115,54 +99,131 @@ Result<BenchShape> find_shape(const std::string& name) {
 
 struct BenchResult {
   double best_seconds = 1e30, gflop = 0, peak = 0, rss = 0;
+  StepSeconds phases;  // of the best step
+  double clip_seconds = 0, optimizer_seconds = 0;
   std::int64_t supervised = 0;
+  ComputeType compute_type = ComputeType::kF32;
 };
 
-Result<BenchResult> measure(const BenchShape& shape, int steps, Progress& progress) {
-  const SyntheticBatch batch = make_batch(shape);
-  std::vector<float> embed, head, norm(static_cast<std::size_t>(shape.config.target_hidden), 1.0f);
-  fill_normal(shape.config.vocab * shape.config.hidden, 0.1, 10, &embed);
-  fill_normal(shape.config.vocab * shape.config.target_hidden, 0.02, 11, &head);
+// What the weights, gradients, moments and tables take, without activations.
+double table_bytes(const BenchShape& shape, ComputeType type) {
+  const DraftConfig& c = shape.config;
+  double floats = 0;
+  for (const ParameterInfo& info : parameter_table(c, shape.train_head)) {
+    floats += static_cast<double>(info.elements) * (info.trainable ? 4 : 1);
+    if (type == ComputeType::kBf16)
+      floats += static_cast<double>(info.elements);  // rounded, for both directions
+  }
+  floats += static_cast<double>(shape.small_tables ? shape.rows : c.vocab) * static_cast<double>(c.hidden);
+  floats += static_cast<double>(c.vocab + (c.vocab == c.draft_vocab ? 0 : c.draft_vocab)) *
+            static_cast<double>(c.target_hidden);
+  return 4 * floats;
+}
+
+Status check_memory(const BenchShape& shape, ComputeType type) {
+  constexpr double kActivationsAndRest = 1.05;
+  const double needed = kActivationsAndRest * table_bytes(shape, type) + 5e8,
+               free = static_cast<double>(available_memory_bytes());
+  if (free <= 0 || needed <= free) return {};
+  return Status(StatusCode::kNoSpace,
+                fmt::format("shape {} needs about {} of memory, {} are free: {} are missing", shape.name,
+                            human_bytes(needed), human_bytes(free), human_bytes(needed - free)),
+                "--shape " + shape.name, "end other programs, or take kimi-half");
+}
+
+// The tensors of a made-up target.
+struct SyntheticTarget {
+  std::vector<float> embed, head, norm;
   DraftVocab vocab;
-  vocab.target_vocab = shape.config.vocab;
-  for (std::int64_t i = 0; i < shape.config.draft_vocab; ++i)
-    vocab.target_ids.push_back(static_cast<std::int32_t>(i));
-  TttOptions options;
-  options.ttt_steps = static_cast<int>(shape.ttt_steps);
+  explicit SyntheticTarget(const BenchShape& shape) {
+    const DraftConfig& c = shape.config;
+    norm.assign(static_cast<std::size_t>(c.target_hidden), 1.0f);
+    fill_normal((shape.small_tables ? shape.rows : c.vocab) * c.hidden, 0.1, 10, &embed);
+    fill_normal(c.vocab * c.target_hidden, 0.02, 11, &head);
+    vocab.target_vocab = c.vocab;
+    for (std::int64_t i = 0; i < c.draft_vocab; ++i) vocab.target_ids.push_back(static_cast<std::int32_t>(i));
+  }
+};
+
+// Real steps: forward, backward, clip, AdamW.
+class Bench {
+ public:
+  Bench(const BenchShape& shape, DraftModel& model)
+      : model_(model), batch_(make_batch(shape)), first_(trainable()), second_(trainable()) {
+    inputs_ = {shape.rows,         batch_.ids.data(), batch_.documents.data(), batch_.positions.data(),
+               batch_.mask.data(), batch_.aux.data(), batch_.last.data()};
+    if (shape.rows > RepeatedRows::kRows) inputs_.states = &repeated_;
+  }
+  const DraftInputs& inputs() const { return inputs_; }
+  std::int64_t supervised() const { return batch_.supervised; }
+
+  Result<double> step(BenchResult* result) {
+    const double start = monotonic_seconds();
+    EAGLET_RETURN_IF_ERROR(model_.step(inputs_, true, &sums_, nullptr));
+    const double clip = monotonic_seconds();
+    const double norm = l2_norm(model_.trainable_elements(), model_.gradients().data());
+    const double optimizer = monotonic_seconds();
+    adamw(model_.trainable_elements(), model_.weights().values.data(), model_.gradients().data(),
+          first_.data(), second_.data(), std::min(1.0, 1.0 / (norm + 1e-6)), 1e-4, ++updates_, {});
+    const double end = monotonic_seconds();
+    if (end - start < result->best_seconds && updates_ > 1) {  // the first step warms up and does not count
+      result->best_seconds = end - start;
+      result->phases = model_.seconds();
+      result->clip_seconds = optimizer - clip;
+      result->optimizer_seconds = end - optimizer;
+    }
+    return end - start;
+  }
+
+ private:
+  std::size_t trainable() const { return static_cast<std::size_t>(model_.trainable_elements()); }
+  DraftModel& model_;
+  SyntheticBatch batch_;
+  RepeatedRows repeated_{batch_.aux, batch_.last};
+  DraftInputs inputs_;
+  std::vector<float> first_, second_;
+  StepSums sums_;
+  std::int64_t updates_ = 0;
+};
+
+Result<BenchResult> measure(const BenchShape& shape, const TttOptions& options, int steps,
+                            Progress& progress) {
+  EAGLET_RETURN_IF_ERROR(check_memory(shape, options.compute_type));
+  progress.begin("bench " + shape.name, static_cast<std::uint64_t>(steps) + 1, "steps");
+  const SyntheticTarget target(shape);
   EAGLET_ASSIGN_OR_RETURN(
       auto model,
-      DraftModel::create(new_draft(shape.config, vocab, shape.train_head, head, norm, 1),
-                         {embed.data(), norm.data(), head.data(), 1e-5}, options, shape.rows, true));
-  const auto n = static_cast<std::size_t>(model->trainable_elements());
-  std::vector<float> first(n), second(n);
-  const DraftInputs inputs{
-      shape.rows,        batch.ids.data(), batch.documents.data(), batch.positions.data(),
-      batch.mask.data(), batch.aux.data(), batch.last.data()};
+      DraftModel::create(new_draft(shape.config, target.vocab, shape.train_head, target.head, target.norm, 1),
+                         {target.embed.data(), target.norm.data(), target.head.data(), 1e-5}, options,
+                         shape.rows, true));
   BenchResult result;
-  progress.begin("bench " + shape.name, static_cast<std::uint64_t>(steps) + 1, "steps");
-  for (int s = 0; s <= steps; ++s) {  // the first step warms up and is not timed
+  Bench bench(shape, *model);
+  for (int s = 0; s <= steps; ++s) {
     if (interrupted()) return Status(StatusCode::kInterrupted, "the benchmark was stopped");
-    const double start = monotonic_seconds();
-    auto sums = model->step(inputs, true);
-    if (!sums.ok()) return sums.status();
-    const double norm_of_gradient = l2_norm(model->trainable_elements(), model->gradients().data());
-    adamw(model->trainable_elements(), model->weights().values.data(), model->gradients().data(),
-          first.data(), second.data(), std::min(1.0, 1.0 / (norm_of_gradient + 1e-6)), 1e-4, s + 1, {});
-    const double seconds = monotonic_seconds() - start;
-    if (s > 0) result.best_seconds = std::min(result.best_seconds, seconds);
+    EAGLET_ASSIGN_OR_RETURN(const double seconds, bench.step(&result));
     progress.update(static_cast<std::uint64_t>(s) + 1, fmt::format("{:.3f} s a step", seconds));
   }
-  RowPlan plan;
-  plan_rows(shape.rows, options.ttt_steps, batch.documents.data(), batch.positions.data(), batch.mask.data(),
-            &plan);
-  result.gflop = needed_flop(shape, plan, shape.train_head) / 1e9;
-  result.peak = gemm_peak_gflops();
-  result.supervised = batch.supervised;
+  result.gflop = NeededWork(shape.config, options.ttt_steps, shape.train_head)
+                     .flops(bench.inputs(), options.row_sampling, 0) /
+                 1e9;
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   result.rss = static_cast<double>(usage.ru_maxrss) * 1024.0;
+  result.compute_type = options.compute_type;
+  result.peak = measured_product_flops(options.compute_type) / 1e9;
+  result.supervised = bench.supervised();
   progress.end(fmt::format("{} steps", steps));
   return result;
+}
+
+Json phases_json(const BenchResult& r) {
+  return {{"plan", r.phases.plan},
+          {"load_weights", r.phases.load},
+          {"layers_forward", r.phases.forward},
+          {"head_and_loss", r.phases.head},
+          {"layers_backward", r.phases.backward},
+          {"clip", r.clip_seconds},
+          {"optimizer", r.optimizer_seconds}};
 }
 
 void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
@@ -174,6 +235,7 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
     const Json line = {{"schema", 1},
                        {"shape", shape.name},
                        {"threads", num_threads()},
+                       {"compute_type", compute_type_name(r.compute_type)},
                        {"tokens_per_second", rate},
                        {"supervised_tokens_per_second", supervised_rate},
                        {"needed_gflop_per_token", r.gflop / rows},
@@ -181,6 +243,7 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
                        {"gemm_peak_gflops", r.peak},
                        {"share_of_peak", gflops / r.peak},
                        {"step_seconds", r.best_seconds},
+                       {"phase_seconds", phases_json(r)},
                        {"peak_rss_bytes", r.rss}};
     std::printf("%s\n", json_line(line).c_str());
     return;
@@ -190,29 +253,117 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
              supervised_rate, r.best_seconds, num_threads());
   fmt::print(
       "needed work      {:.3f} GFLOP a token, {:.0f} GFLOP/s = {:.0f} % of this machine's GEMM peak "
-      "({:.0f})\n",
-      r.gflop / rows, gflops, 100 * gflops / r.peak, r.peak);
+      "({:.0f} in {})\n",
+      r.gflop / rows, gflops, 100 * gflops / r.peak, r.peak, compute_type_name(r.compute_type));
   fmt::print("peak memory      {}\n", human_bytes(r.rss));
+  fmt::print("time by phase   ");
+  const Json phases = phases_json(r);
+  for (const auto& [name, seconds] : phases.items())
+    fmt::print(" {} {:.1f} %", name, 100 * seconds.get<double>() / r.best_seconds);
+  fmt::print("\n");
+}
+
+// Threads 1, 2, 4, ... and all: speed, and what share of threads times the speed of one that is.
+Status print_scaling(const BenchShape& shape, const TttOptions& options, int steps, Context& context) {
+  const int most = num_threads();
+  double alone = 0;
+  Json all = Json::array();
+  for (int threads = 1;; threads = std::min(2 * threads, most)) {
+    set_num_threads(threads);
+    EAGLET_ASSIGN_OR_RETURN(const BenchResult result, measure(shape, options, steps, *context.progress));
+    const double rate = static_cast<double>(shape.rows) / result.best_seconds;
+    if (threads == 1) alone = rate;
+    const double efficiency = rate / (threads * alone);
+    all.push_back({{"threads", threads}, {"tokens_per_second", rate}, {"efficiency", efficiency}});
+    if (!context.json)
+      fmt::print("{} {:3} threads {:8.0f} tokens/s, efficiency {:.0f} %\n", shape.name, threads, rate,
+                 100 * efficiency);
+    if (threads == most) break;
+  }
+  if (context.json)
+    std::printf("%s\n", json_line({{"schema", 1}, {"shape", shape.name}, {"scaling", all}}).c_str());
+  return {};
+}
+
+std::string shape_names() {
+  std::string names;
+  for (const BenchShape& shape : bench_shapes()) names += (names.empty() ? "" : ", ") + shape.name;
+  return names;
+}
+
+// auto: the faster one that fits.
+Result<ComputeType> choose_compute_type(const BenchFlags& flags, const BenchShape& shape) {
+  if (flags.compute_type != "auto") return parse_compute_type(flags.compute_type);
+  const ComputeType fastest = fastest_compute_type();
+  return check_memory(shape, fastest).ok() ? fastest : ComputeType::kF32;
+}
+
+// What the flags change of a named shape: for plots of the cost as one size grows.
+void apply_flags(const BenchFlags& flags, BenchShape* shape) {
+  shape->train_head = shape->train_head || flags.train_head;
+  if (flags.ttt_steps > 0) shape->ttt_steps = flags.ttt_steps;
+  if (flags.rows > 0) shape->rows = flags.rows;
+  if (flags.documents > 0) shape->documents = flags.documents;
+  if (flags.draft_vocab_size > 0) shape->config.draft_vocab = flags.draft_vocab_size;
+}
+
+Status check_flags(const BenchShape& shape) {
+  if (shape.config.draft_vocab > shape.config.vocab)
+    return Status(StatusCode::kUsage,
+                  fmt::format("a draft vocabulary of {} is larger than the target's {}",
+                              shape.config.draft_vocab, shape.config.vocab),
+                  "--draft-vocab-size");
+  if (shape.documents > shape.rows / 2)
+    return Status(StatusCode::kUsage,
+                  fmt::format("{} rows are too few for {} documents", shape.rows, shape.documents),
+                  "--documents");
+  return {};
 }
 
 }  // namespace
 
 Run add_bench(CLI::App& app) {
   app.footer(
-      "Examples:\n  eaglet bench train --shape smollm2\n  eaglet bench train --shape deep --steps 10 --json");
+      "Examples:\n  eaglet bench train --shape smollm2\n  eaglet bench train --shape deep --steps 10 --json\n"
+      "  eaglet bench train --shape smollm2 --ttt-steps 8 --max-seq-len 8192");
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* train =
       app.add_subcommand("train", "real training steps (forward, backward, clip, AdamW) on synthetic rows");
-  train->add_option("--shape", flags->shape, "smollm2, smollm2-all, deep, llama1b");
+  train->add_option("--shape", flags->shape, shape_names());
   train->add_option("--steps", flags->steps, "steps to time; the best counts")->check(CLI::PositiveNumber);
   train->add_option("--threads", flags->threads, "0 = all cores")->check(CLI::NonNegativeNumber);
+  train->add_flag("--scaling", flags->scaling,
+                  "measure with 1, 2, 4, ... threads up to --threads, and print the efficiency of each");
   train->add_flag("--train-head", flags->train_head, "train lm_head too");
+  train->add_option("--loss-fn", flags->loss_fn, "the loss, as in eaglet train");
+  train->add_option("--compute-type", flags->compute_type,
+                    "what matrix products multiply in: auto, f32, bf16");
+  train->add_option("--ttt-steps", flags->ttt_steps, "drafting steps in place of the shape's")
+      ->check(CLI::Range(1, kMaxTttSteps));
+  train->add_option("--max-seq-len", flags->rows, "rows of the batch in place of the shape's")
+      ->check(CLI::PositiveNumber);
+  train->add_option("--documents", flags->documents, "documents in the batch in place of the shape's")
+      ->check(CLI::PositiveNumber);
+  train->add_option("--draft-vocab-size", flags->draft_vocab_size, "in place of the shape's")
+      ->check(CLI::PositiveNumber);
+  train->add_option("--row-sampling", flags->row_sampling, "share of the start rows that is unrolled")
+      ->check(CLI::Range(0.001, 1.0));
+  train->add_option("--chunk-rows", flags->chunk_rows, "key rows of a chunk; 0 = as eaglet train")
+      ->check(CLI::NonNegativeNumber);
   app.require_subcommand(1);
   return [flags](Context& context) -> Status {
     set_num_threads(flags->threads);
     EAGLET_ASSIGN_OR_RETURN(BenchShape shape, find_shape(flags->shape));
-    shape.train_head = flags->train_head;
-    auto result = measure(shape, flags->steps, *context.progress);
+    apply_flags(*flags, &shape);
+    EAGLET_RETURN_IF_ERROR(check_flags(shape));
+    TttOptions options;
+    EAGLET_ASSIGN_OR_RETURN(options.losses, parse_loss(flags->loss_fn));
+    options.ttt_steps = static_cast<int>(shape.ttt_steps);
+    options.row_sampling = flags->row_sampling;
+    options.chunk_rows = flags->chunk_rows;
+    EAGLET_ASSIGN_OR_RETURN(options.compute_type, choose_compute_type(*flags, shape));
+    if (flags->scaling) return print_scaling(shape, options, flags->steps, context);
+    auto result = measure(shape, options, flags->steps, *context.progress);
     if (!result.ok()) return result.status();
     print(shape, *result, context.json);
     return {};

@@ -24,6 +24,7 @@ struct Context {
 using Run = std::function<Status(Context&)>;
 
 Run add_generate(CLI::App& app);
+Run add_prepare(CLI::App& app);
 Run add_extract(CLI::App& app);
 Run add_train(CLI::App& app);
 Run add_evaluate(CLI::App& app);
@@ -31,6 +32,7 @@ Run add_export(CLI::App& app);
 Run add_import(CLI::App& app);
 Run add_inspect(CLI::App& app);
 Run add_run(CLI::App& app);
+Run add_plan(CLI::App& app);
 Run add_bench(CLI::App& app);
 Run add_watch(CLI::App& app);
 Run add_doctor(CLI::App& app);

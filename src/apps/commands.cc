@@ -6,7 +6,9 @@ const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> all = {
       // In the order of a run: one line a command.
       {"run", "all stages of a recipe; finished ones are skipped", add_run},
+      {"plan", "tells bytes of states and whether they fit, before anything starts", add_plan},
       {"generate", "answers prompts with the target model", add_generate},
+      {"prepare", "turns conversations that are there into training sequences", add_prepare},
       {"extract", "keeps the target's hidden states over conversations", add_extract},
       {"train", "trains a draft on a state store", add_train},
       {"evaluate", "measures acceptance, held out and in llama.cpp", add_evaluate},

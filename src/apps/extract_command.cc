@@ -17,9 +17,9 @@ void print(const ExtractReport& report, const ExtractOptions& options) {
   fmt::print("{} documents in {} ({} before)\n", report.documents, options.store_path, report.already_done);
   fmt::print("  {} tokens, {:.1f} % supervised, {}\n", report.tokens, share,
              human_bytes(static_cast<double>(report.state_bytes)));
-  if (report.broken_lines + report.skipped_empty > 0)
-    fmt::print("  left out: {} broken lines, {} without a supervised token\n", report.broken_lines,
-               report.skipped_empty);
+  if (report.broken_lines + report.skipped_empty + report.cut_away > 0)
+    fmt::print("  left out: {} broken lines, {} nothing supervised, {} cut by the length limit\n",
+               report.broken_lines, report.skipped_empty, report.cut_away);
   if (report.seconds > 0)
     fmt::print("  {:.0f} tokens/s over {:.1f} s\n", report.tokens_per_second, report.seconds);
 }
@@ -43,7 +43,7 @@ Run add_extract(CLI::App& app) {
                  "layers to capture: id k is the state after k layers (default 2, L/2, L-3)")
       ->delimiter(',');
   app.add_option("--max-seq-len", options->max_seq_len,
-                 "cut documents to this many training rows (0: no cut)");
+                 "cut documents to this many tokens (0: no cut)");
   app.add_option("--shard-bytes", options->shard_bytes, "size at which a new file begins")
       ->capture_default_str();
   app.add_option("--threads", options->threads, "0: all cores")->capture_default_str();

@@ -9,17 +9,87 @@
 namespace eaglet::apps {
 namespace {
 
+void print_served(const GenerateReport& report, const ServedOptions& options) {
+  const ServedCounts& counts = report.served;
+  fmt::print(
+      "  asked {}: {} whole, {} cut while thinking, {} cut in the answer{}, {} empty, {} refused by the "
+      "server",
+      counts.asked, counts.whole, counts.cut_while_thinking, counts.cut_in_answer,
+      options.cut == "keep" ? "" : " (left out)", counts.empty, counts.refused);
+  if (!counts.failed.empty()) fmt::print(", {}", reasons_text(counts.failed));
+  if (counts.not_reached > 0) fmt::print(", {} not reached", counts.not_reached);
+  fmt::print("\n  {} requests, {} of them again, {} told to wait\n", counts.requests, counts.retried,
+             counts.busy);
+  if (counts.without_thinking > 0 && (options.expect_thinking || counts.without_thinking < report.answered))
+    fmt::print("  {} of {} answers have no thinking\n", counts.without_thinking, report.answered);
+  if (counts.tokenised_here > 0)
+    fmt::print("  {} answers tokenised here: the server gave no token ids\n", counts.tokenised_here);
+}
+
 void print(const GenerateReport& report, const GenerateOptions& options) {
   fmt::print("{} answers in {} ({} now, {} before)\n", report.stopped + report.cut_by_length,
              options.output_path, report.answered, report.already_done);
   fmt::print("  {} prompt tokens, {} answer tokens; {} ended by themselves, {} cut by length, {} empty\n",
              report.prompt_tokens, report.response_tokens, report.stopped, report.cut_by_length,
              report.empty_answers);
+  if (!options.servers.empty()) print_served(report, options.served);
   if (report.broken_lines + report.too_long > 0)
-    fmt::print("  left out: {} broken lines, {} prompts that do not fit\n", report.broken_lines,
-               report.too_long);
+    fmt::print("  left out: {} of {} lines ({}), {} prompts that do not fit\n", report.broken_lines,
+               report.lines, reasons_text(report.left_out), report.too_long);
   if (report.answered > 0)
     fmt::print("  {:.0f} tokens/s over {:.1f} s\n", report.tokens_per_second, report.seconds);
+}
+
+void add_server_options(CLI::App& app, GenerateOptions& options) {
+  ServedOptions& served = options.served;
+  app.add_option("--server", options.servers,
+                 "ask these servers instead of the embedded model: vLLM, SGLang, llama-server, or any with "
+                 "OpenAI's chat route")
+      ->delimiter(',')
+      ->type_name("URL,URL");
+  app.add_option("--served-model", served.model, "the model to ask for (default: the one that is served)")
+      ->type_name("NAME");
+  app.add_option("--server-kind", served.kind, "auto, vllm, sglang, llama or openai")->type_name("KIND");
+  app.add_option("--api-key-env", served.api_key_env, "the environment variable that holds the API key")
+      ->type_name("NAME");
+  app.add_option("--ca-file", served.ca_file, "certificates to trust for https")->type_name("FILE");
+  app.add_option("--concurrency", served.concurrency, "requests under way, over all servers")->type_name("N");
+  app.add_option("--timeout", served.timeout_seconds, "longest wait for one reply")->type_name("SECONDS");
+  app.add_option("--tries", served.tries, "how often one request may be sent")->type_name("N");
+  app.add_option("--retry-wait", served.retry_wait_seconds, "before the first retry; doubled with each")
+      ->type_name("SECONDS");
+  app.add_option("--wait-ready", served.wait_ready_seconds, "for a server that is not up yet")
+      ->type_name("SECONDS");
+  app.add_option("--stall-after", served.stall_seconds, "without a reply the servers' health is shown")
+      ->type_name("SECONDS");
+  app.add_flag("--expect-thinking", served.expect_thinking,
+               "end the run when the first answers have no thinking");
+  app.add_option("--regenerate", served.regenerate,
+                 "write the assistant's turns anew: none, last (the answer at the end), all (turn by turn)")
+      ->type_name("WHICH");
+  app.add_option("--cut", served.cut, "answers cut by length: keep (their end is not learnt) or leave-out")
+      ->type_name("HOW");
+  app.add_option("--request-json", served.request_json,
+                 "further fields of each request, such as {\"top_k\": 20}")
+      ->type_name("JSON");
+  app.add_option("--chat-template", served.template_path,
+                 "with --server and --model: this template where the server gives no token ids")
+      ->type_name("FILE");
+  app.add_option("--template-arguments", served.template_arguments, "further variables of that template")
+      ->type_name("JSON");
+}
+
+/// What cannot be told by one option alone.
+Status check_together(const GenerateOptions& options) {
+  const auto usage = [](const char* what, const char* todo) {
+    return Status(StatusCode::kUsage, what, "eaglet generate", todo);
+  };
+  if (options.servers.empty() && options.model_path.empty())
+    return usage("neither --model nor --server is given",
+                 "give the target's GGUF, or the address of a server");
+  if (options.servers.empty() && options.served.regenerate != "none")
+    return usage("--regenerate needs --server", "the embedded model answers what a prompt ends with");
+  return {};
 }
 
 }  // namespace
@@ -30,10 +100,17 @@ Run add_generate(CLI::App& app) {
       "  eaglet generate --model target.gguf --prompts data/prompts.jsonl --output "
       "runs/a/conversations.jsonl\n"
       "  eaglet generate --model target.gguf --prompts p.jsonl --output c.jsonl --temperature 0.7 --top-p "
-      "0.95 --seed 1");
+      "0.95 --seed 1\n"
+      "  eaglet generate --server http://gpu1:8000,http://gpu2:8000 --prompts p.jsonl --output c.jsonl "
+      "--max-tokens 4096 \\\n"
+      "                  --expect-thinking                     a served model, its thinking kept\n"
+      "  eaglet generate --server http://gpu1:8000 --prompts talks.json.gz --output c.jsonl --regenerate "
+      "all");
   auto options = std::make_shared<GenerateOptions>();
-  app.add_option("--model", options->model_path, "the target, a GGUF file")->required();
-  app.add_option("--prompts", options->prompts_path, "JSONL: id and messages (or prompt_ids) per line")
+  app.add_option("--model", options->model_path,
+                 "the target, a GGUF file; with --server only where a tokenizer is needed");
+  app.add_option("--prompts", options->prompts_path,
+                 "prompts or conversations: JSON lines or one JSON list, plain, gz or zst")
       ->required();
   app.add_option("--output", options->output_path, "conversations.jsonl; finished answers in it are kept")
       ->required();
@@ -46,7 +123,9 @@ Run add_generate(CLI::App& app) {
   app.add_option("--threads", options->threads, "0: all cores")->capture_default_str();
   app.add_option("--weights", options->weights, "arithmetic for a quantised target: auto, stored, f16, f32")
       ->capture_default_str();
+  add_server_options(app, *options);
   return [options](Context& context) -> Status {
+    EAGLET_RETURN_IF_ERROR(check_together(*options));
     EAGLET_ASSIGN_OR_RETURN(const GenerateReport report, generate(*options, *context.progress));
     if (!context.json) {
       print(report, *options);

@@ -8,6 +8,7 @@
 #include "apps/draft_import.h"
 #include "base/files.h"
 #include "draft/draft_weights.h"
+#include "formats/layer_ids.h"
 #include "formats/target_model.h"
 
 namespace eaglet::apps {
@@ -36,17 +37,6 @@ Status check_target(const DraftWeights& draft, const TargetFacts& target, const 
   return {};
 }
 
-// The layers that every tool takes when nothing is said: input of layers 2, n/2 and n - 3.
-Result<std::vector<std::int32_t>> usual_layers(const std::string& directory, const TargetFacts& target) {
-  const auto n = static_cast<std::int32_t>(target.num_layers);
-  if (n < 8) {
-    return Status(StatusCode::kConfig,
-                  fmt::format("a target of {} layers is too shallow for the usual three captured layers", n),
-                  directory, "name them with --target-layer-ids (id k = the input of layer k)");
-  }
-  return std::vector<std::int32_t>{2, n / 2, n - 3};
-}
-
 bool names_layers(const std::string& directory) {
   const auto json = read_json_file(directory + "/config.json");
   if (!json.ok()) return true;  // reading it again will say what is wrong
@@ -61,7 +51,7 @@ Result<DraftWeights> read(const ImportFlags& flags, LoadReport* report, Progress
   EAGLET_ASSIGN_OR_RETURN(const TargetFacts facts, read_target_facts(flags.model));
   EAGLET_ASSIGN_OR_RETURN(const TargetWeights target, read_target_weights(flags.model));
   if (options.aux_layers.empty() && !names_layers(flags.directory)) {
-    EAGLET_ASSIGN_OR_RETURN(options.aux_layers, usual_layers(flags.directory, facts));
+    EAGLET_ASSIGN_OR_RETURN(options.aux_layers, usual_layer_ids(facts.num_layers));
     progress.note("the draft names no captured layers; taking the usual ones: " +
                   layer_text(options.aux_layers));
   }

@@ -5,6 +5,7 @@
 
 #include "apps/command.h"
 #include "apps/facts_text.h"
+#include "apps/show_row.h"
 #include "base/files.h"
 #include "inspect/inspect.h"
 #include "train/checkpoint_folder.h"
@@ -17,6 +18,7 @@ constexpr std::size_t kMostRows = 20;
 struct InspectFlags {
   InspectOptions options;
   bool all = false;
+  std::string show, model;
 };
 
 /// A checkpoint of ours carries a list of its files with their checksums.
@@ -61,6 +63,12 @@ Status verdict(const InspectOptions& options, const Inspection& inspection) {
 }
 
 Status run_inspect(const InspectFlags& flags, const Context& context) {
+  if (!flags.show.empty()) {
+    EAGLET_ASSIGN_OR_RETURN(const std::string text,
+                            show_row(flags.options.path, flags.show, flags.model, context.color));
+    std::fputs(text.c_str(), stdout);
+    return {};
+  }
   EAGLET_ASSIGN_OR_RETURN(Inspection inspection, inspect(flags.options, *context.progress));
   check_seal(flags.options, &inspection);
   if (context.json)
@@ -79,6 +87,8 @@ Run add_inspect(CLI::App& app) {
   app.footer(
       "  eaglet inspect run/states --verify                     every checksum and number of a state store\n"
       "  eaglet inspect run/conversations.jsonl --vocab-size 49152 --verify\n"
+      "  eaglet inspect run/conversations.jsonl --show p0007 --model target.gguf     what is learnt of one "
+      "answer\n"
       "  eaglet inspect run/draft/checkpoints/latest            shapes, draft vocabulary, captured layers\n"
       "  eaglet inspect model.gguf --json                       facts for a script");
   app.add_option("path", flags->options.path,
@@ -89,6 +99,10 @@ Run add_inspect(CLI::App& app) {
   app.add_option("--vocab-size", flags->options.vocab_size, "with --verify: token ids must be below this")
       ->check(CLI::PositiveNumber);
   app.add_flag("--all", flags->all, fmt::format("show all rows of long lists, not only {}", kMostRows));
+  app.add_option("--show", flags->show, "print the sequence with this id, supervised tokens marked")
+      ->type_name("ID");
+  app.add_option("--model", flags->model, "with --show: the target's GGUF, for the text of the tokens")
+      ->type_name("GGUF");
   return [flags](Context& context) { return run_inspect(*flags, context); };
 }
 

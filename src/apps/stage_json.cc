@@ -2,8 +2,31 @@
 
 namespace eaglet::apps {
 
+namespace {
+Json served_json(const ServedCounts& c) {
+  return {{"asked", c.asked},
+          {"whole", c.whole},
+          {"cut_while_thinking", c.cut_while_thinking},
+          {"cut_in_answer", c.cut_in_answer},
+          {"empty", c.empty},
+          {"refused", c.refused},
+          {"failed", c.failed},
+          {"not_reached", c.not_reached},
+          {"without_thinking", c.without_thinking},
+          {"tokenised_here", c.tokenised_here},
+          {"requests", c.requests},
+          {"retried", c.retried},
+          {"busy", c.busy},
+          {"cpu_seconds", c.cpu_seconds}};
+}
+}  // namespace
+
 Json generate_json(const GenerateReport& r) {
-  return {{"prompts", r.prompts},
+  return {{"lines", r.lines},
+          {"blank_lines", r.blank_lines},
+          {"left_out", r.left_out},
+          {"served", r.served.asked > 0 || r.served.requests > 0 ? served_json(r.served) : Json(nullptr)},
+          {"prompts", r.prompts},
           {"already_done", r.already_done},
           {"answered", r.answered},
           {"empty_answers", r.empty_answers},
@@ -17,11 +40,26 @@ Json generate_json(const GenerateReport& r) {
           {"tokens_per_second", r.tokens_per_second}};
 }
 
+Json prepare_json(const PrepareReport& r) {
+  return {{"lines", r.lines},
+          {"kept", r.kept},
+          {"blank_lines", r.blank_lines},
+          {"left_out", r.left_out},
+          {"warnings", r.warnings},
+          {"cut", r.cut},
+          {"sequences", r.rows},
+          {"tokens", r.tokens},
+          {"supervised_tokens", r.supervised_tokens},
+          {"with_thinking", r.with_thinking},
+          {"with_tools", r.with_tools}};
+}
+
 Json extract_json(const ExtractReport& r) {
   return {{"documents", r.documents},
           {"already_done", r.already_done},
           {"broken_lines", r.broken_lines},
           {"skipped_empty", r.skipped_empty},
+          {"cut_away", r.cut_away},
           {"tokens", r.tokens},
           {"supervised_tokens", r.supervised_tokens},
           {"state_bytes", r.state_bytes},
@@ -43,6 +81,11 @@ Json train_json(const TrainReport& r) {
           {"seconds", r.seconds},
           {"train_tokens_per_second", r.tokens_per_second},
           {"real_tokens", r.real_tokens},
+          {"skipped_updates", r.skipped_updates},
+          {"compute_type", r.compute_type},
+          {"ranks", r.ranks},
+          {"rank_wait_share", r.rank_wait_share},
+          {"needed_gflop", r.needed_flops / 1e9},
           {"trainable_params", r.trainable_params},
           {"total_params", r.total_params}};
 }

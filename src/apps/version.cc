@@ -1,5 +1,6 @@
 #include "apps/version.h"
 
+#include <curl/curl.h>
 #include <fmt/core.h>
 #include <hwy/highway.h>
 #include <llama.h>
@@ -7,11 +8,14 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <toml++/toml.h>
 #include <xxhash.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include <CLI/CLI.hpp>
 #include <thread>
 
 #include "build-info.h"
+#include "comm/comm.h"
 
 namespace eaglet::apps {
 namespace {
@@ -49,6 +53,10 @@ Json version_facts(const BuildFacts& build) {
                 {"CLI11", CLI11_VERSION},
                 {"toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
                 {"xxHash", xxhash_text()},
+                {"MPI", mpi_version().empty() ? "built without" : mpi_version()},
+                {"curl", curl_version_info(CURLVERSION_NOW)->version},
+                {"zlib", zlibVersion()},
+                {"zstd", ZSTD_versionString()},
                 {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)}}}};
 }
 

@@ -252,6 +252,13 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::release(std::uint64_t offset, std::uint64_t bytes) const {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t first = offset / page * page, end = std::min(bytes_, offset + bytes);
+  if (first < end)  // a hint: nothing depends on it
+    ::madvise(const_cast<std::byte*>(data_) + first, end - first, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), bytes_);
 }

@@ -84,6 +84,8 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   std::uint64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
+  /// These bytes are not needed soon: they no longer count as this process's memory. Reading them again is fine.
+  void release(std::uint64_t offset, std::uint64_t bytes) const;
 
  private:
   MappedFile(std::string path, const std::byte* data, std::uint64_t bytes);

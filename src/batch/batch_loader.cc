@@ -17,21 +17,25 @@ using Batch = std::unique_ptr<PackedBatch>;
 /// Hands out the document lists of all batches to come, epoch after epoch. Not thread-safe.
 class Order {
  public:
-  Order(PackPlan plan, std::int64_t epoch, std::int64_t batch)
+  Order(PackPlan plan, std::int64_t epoch, std::int64_t batch, const BatchShare& share)
       : plan_(std::move(plan)),
+        share_(share),
         epoch_(epoch),
-        next_(static_cast<std::size_t>(batch)),
+        next_(static_cast<std::size_t>(batch + share.rank)),
         batches_(plan_.epoch(epoch)) {}
   std::vector<std::size_t> next() {
-    if (next_ == batches_.size()) {
+    if (next_ >= batches_.size()) {
       batches_ = plan_.epoch(++epoch_);
-      next_ = 0;
+      next_ = static_cast<std::size_t>(share_.rank);
     }
-    return batches_[next_++];
+    std::vector<std::size_t> documents = batches_[next_];
+    next_ += static_cast<std::size_t>(share_.ranks);
+    return documents;
   }
 
  private:
   PackPlan plan_;
+  BatchShare share_;
   std::int64_t epoch_;
   std::size_t next_;
   std::vector<std::vector<std::size_t>> batches_;
@@ -44,8 +48,10 @@ class Order {
 ///                   | being filled              at most `depth_` between the two: that bounds the memory
 class ThreadedLoader : public BatchLoader {
  public:
-  ThreadedLoader(const StoreReader& store, Order order, std::int64_t max_seq_len, int num_workers)
+  ThreadedLoader(const StoreReader& store, Order order, std::int64_t max_seq_len, int num_workers,
+                 BatchStates states)
       : store_(store),
+        states_(states),
         order_(std::move(order)),
         max_seq_len_(max_seq_len),
         depth_(2 * static_cast<std::uint64_t>(num_workers)) {
@@ -108,7 +114,7 @@ class ThreadedLoader : public BatchLoader {
   Result<Batch> fill(Batch batch, const std::vector<std::size_t>& documents) const {
     try {
       if (!batch) batch = std::make_unique<PackedBatch>();
-      EAGLET_RETURN_IF_ERROR(fill_batch(store_, documents, max_seq_len_, batch.get()));
+      EAGLET_RETURN_IF_ERROR(fill_batch(store_, documents, max_seq_len_, batch.get(), states_));
       return batch;
     } catch (const std::bad_alloc&) {
       return Status(StatusCode::kNoSpace,
@@ -118,6 +124,7 @@ class ThreadedLoader : public BatchLoader {
   }
 
   const StoreReader& store_;
+  const BatchStates states_;
   Order order_;  // guarded by mutex_, like all below
   const std::int64_t max_seq_len_;
   const std::uint64_t depth_;
@@ -135,7 +142,8 @@ class ThreadedLoader : public BatchLoader {
 
 Result<std::unique_ptr<BatchLoader>> BatchLoader::start(const StoreReader& store, const PackPlan& plan,
                                                         std::int64_t max_seq_len, int num_workers,
-                                                        std::int64_t first_epoch, std::int64_t first_batch) {
+                                                        std::int64_t first_epoch, std::int64_t first_batch,
+                                                        const BatchShare& share, BatchStates states) {
   if (num_workers < 1 || num_workers > 1024)
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{} loader threads are not possible", num_workers), "",
@@ -144,8 +152,13 @@ Result<std::unique_ptr<BatchLoader>> BatchLoader::start(const StoreReader& store
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("there is no batch {} in epoch {}: an epoch has {}", first_batch, first_epoch,
                               plan.report().batches));
+  if (share.ranks < 1 || share.rank < 0 || share.rank >= share.ranks || share.rank >= plan.report().batches)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("rank {} of {} gets none of the {} batches of an epoch", share.rank,
+                              share.ranks, plan.report().batches),
+                  "", "start fewer ranks, or give a smaller --max-seq-len for more batches");
   return std::unique_ptr<BatchLoader>(std::make_unique<ThreadedLoader>(
-      store, Order(plan, first_epoch, first_batch), max_seq_len, num_workers));
+      store, Order(plan, first_epoch, first_batch, share), max_seq_len, num_workers, states));
 }
 
 }  // namespace eaglet

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "batch/loader.h"
+#include "batch/store_rows.h"
 #include "formats/conversations.h"
 #include "store/store_test_helpers.h"
 
@@ -104,6 +105,32 @@ TEST(FillBatch, IsTheDataShift) {
   EXPECT_EQ(batch.real_tokens, 0);
   EXPECT_EQ(fill_batch(*store, {2, 0}, 9, &batch).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(fill_batch(*store, {4}, 0, &batch).code(), StatusCode::kInvalidArgument);
+}
+
+// Read run by run from the store, rows hold what fill_batch() copies.
+TEST(StoreRows, AreThoseOfTheFilledBatch) {
+  const StoreHeader header = small_header();
+  const auto store = store_of("store_rows", header, {{2, 9}, {1, 6}, {0, 4}});
+  PackedBatch filled, left;
+  ASSERT_TRUE(fill_batch(*store, {2, 0, 1}, 20, &filled).ok());
+  ASSERT_TRUE(fill_batch(*store, {2, 0, 1}, 20, &left, BatchStates::kInStore).ok());
+  EXPECT_TRUE(left.states_in_store && left.aux_hidden_states.empty() && left.last_hidden_states.empty());
+  EXPECT_EQ(left.input_ids, filled.input_ids);
+  EXPECT_EQ(left.document_ids, filled.document_ids);
+  EXPECT_EQ(left.documents, filled.documents);
+  StoreRows rows(*store);
+  rows.use(left);
+  const std::int64_t width = header.hidden, aux_width = width * (header.slots() - 1);
+  for (const auto& [first, n] : {std::pair{0, 3}, {3, 8}, {4, 2}, {10, 1}, {11, 5}, {0, 1}}) {
+    std::vector<float> aux(static_cast<std::size_t>(n * aux_width)),
+        last(static_cast<std::size_t>(n * width));
+    ASSERT_TRUE(rows.read_aux(first, n, aux.data()).ok());
+    ASSERT_TRUE(rows.read_last(first, n, last.data()).ok());
+    EXPECT_TRUE(std::equal(aux.begin(), aux.end(), filled.aux_hidden_states.begin() + first * aux_width));
+    EXPECT_TRUE(std::equal(last.begin(), last.end(), filled.last_hidden_states.begin() + first * width));
+  }
+  std::vector<float> aux(static_cast<std::size_t>(9 * aux_width));
+  EXPECT_FALSE(rows.read_aux(3, 9, aux.data()).ok());  // beyond the document
 }
 
 TEST(PackPlan, EveryUsableDocumentOnceAndNoBatchTooFull) {
@@ -341,6 +368,26 @@ TEST(BatchLoader, ImpossibleStartsAreRefused) {
   EXPECT_TRUE(refused(2, 0, -1));
   EXPECT_TRUE(refused(2, 0, plan.report().batches + 1));
   EXPECT_FALSE(refused(2, 0, plan.report().batches));
+}
+
+TEST(BatchLoader, RanksTogetherGetEveryBatchOnce) {
+  const auto store = store_of("s", small_header(), {{0, 5}, {0, 6}, {0, 7}, {0, 8}, {0, 8}, {0, 7}, {0, 7}});
+  const auto plan = *PackPlan::make(*store, all_of(*store), {8, 3, true});
+  const std::int64_t batches = plan.report().batches;
+  ASSERT_EQ(batches, 7);  // an uneven number for 2 and 3 ranks
+  for (const std::int64_t ranks : {2, 3}) {
+    for (const std::int64_t first : {std::int64_t{0}, 2 * ranks, batches}) {
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        auto loader = std::move(*BatchLoader::start(*store, plan, 8, 2, 4, first, {rank, ranks}));
+        for (std::int64_t epoch = 4; epoch < 7; ++epoch) {
+          const auto order = plan.epoch(epoch);
+          for (std::int64_t i = (epoch == 4 ? first : 0) + rank; i < batches; i += ranks)
+            EXPECT_EQ((*loader->next())->documents, order[static_cast<std::size_t>(i)]);
+        }
+      }
+    }
+  }
+  EXPECT_FALSE(BatchLoader::start(*store, plan, 8, 2, 0, 0, {7, 8}).ok());  // it would never get one
 }
 
 }  // namespace

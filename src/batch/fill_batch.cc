@@ -26,6 +26,7 @@ void pad_from(std::int64_t first, PackedBatch* batch) {
   std::fill(batch->document_ids.begin() + first, batch->document_ids.end(), -1);
   std::fill(batch->position_ids.begin() + first, batch->position_ids.end(), 0);
   std::fill(batch->loss_mask.begin() + first, batch->loss_mask.end(), 0);
+  if (batch->states_in_store) return;
   const std::size_t aux_width = batch->aux_hidden_states.size() / rows,
                     hidden = batch->last_hidden_states.size() / rows;
   std::fill_n(batch->aux_hidden_states.data() + from * aux_width, (rows - from) * aux_width, 0.0f);
@@ -47,18 +48,19 @@ Status add_document(const StoreReader& store, std::size_t document, std::int64_t
     batch->document_ids[static_cast<std::size_t>(at + p)] = ordinal;
     batch->position_ids[static_cast<std::size_t>(at + p)] = static_cast<std::int32_t>(p + 1);
   }
+  batch->documents.push_back(document);
+  if (batch->states_in_store) return {};
   const std::int64_t hidden = store.header().hidden, aux_width = hidden * (store.header().slots() - 1);
   EAGLET_RETURN_IF_ERROR(store.read_states_f32(document, {0, 1, rows},
                                                batch->aux_hidden_states.data() + at * aux_width,
                                                batch->last_hidden_states.data() + at * hidden));
-  batch->documents.push_back(document);
   return {};
 }
 
 }  // namespace
 
 Status fill_batch(const StoreReader& store, const std::vector<std::size_t>& documents, std::int64_t max_rows,
-                  PackedBatch* batch) {
+                  PackedBatch* batch, BatchStates states) {
   std::vector<std::int64_t> rows;
   std::int64_t all_rows = 0;
   for (const std::size_t document : documents) {
@@ -72,7 +74,8 @@ Status fill_batch(const StoreReader& store, const std::vector<std::size_t>& docu
   if (max_rows > 0 && all_rows > max_rows)
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("documents of {} rows do not fit into {}", all_rows, max_rows));
-  const std::int64_t hidden = store.header().hidden;
+  batch->states_in_store = states == BatchStates::kInStore;
+  const std::int64_t hidden = batch->states_in_store ? 0 : store.header().hidden;
   reserve_rows(max_rows > 0 ? max_rows : all_rows, hidden * (store.header().slots() - 1), hidden, batch);
   batch->documents.clear();
   batch->real_tokens = all_rows;

@@ -49,6 +49,14 @@ class PackPlan {
   std::vector<std::vector<std::size_t>> bins_;
 };
 
+/// The part of an epoch's batches that one of several ranks trains on: numbers rank, rank + ranks, ...
+struct BatchShare {
+  std::int64_t rank = 0, ranks = 1;
+};
+
+/// Whether a batch's states are copied into it, or left in the store (StoreRows).
+enum class BatchStates { kLoaded, kInStore };
+
 /// Fills batches ahead on `num_workers` threads, in order. The last partial batch is kept. Batches keep their
 /// memory between uses (recycle()); at most 2 * num_workers are filled ahead. Destroying it mid-flight is
 /// fine.
@@ -56,10 +64,13 @@ class BatchLoader {
  public:
   /// Starts at batch `first_batch` of epoch `first_epoch` (the number of batches: the next epoch's first) and
   /// goes on for ever, epoch after epoch, until destroyed. Batches are padded to max_seq_len rows. `store`
-  /// must outlive it.
+  /// must outlive it. With a share, `first_batch` is where the ranks together stand (a multiple of `ranks`),
+  /// and only this rank's batches come; every epoch begins anew at its number `rank`.
   static Result<std::unique_ptr<BatchLoader>> start(const StoreReader& store, const PackPlan& plan,
                                                     std::int64_t max_seq_len, int num_workers,
-                                                    std::int64_t first_epoch, std::int64_t first_batch);
+                                                    std::int64_t first_epoch, std::int64_t first_batch,
+                                                    const BatchShare& share = {},
+                                                    BatchStates states = BatchStates::kLoaded);
   virtual ~BatchLoader() = default;
   /// The next batch; blocks until it is ready. A document that fails its checksum comes back as an error in
   /// place of its batch; the batches after it can still be had.
@@ -73,6 +84,6 @@ class BatchLoader {
 /// max_rows tokens each, the rest padding (kInvalidArgument when they need more rows). max_rows 0: as many
 /// rows as they need.
 Status fill_batch(const StoreReader& store, const std::vector<std::size_t>& documents, std::int64_t max_rows,
-                  PackedBatch* batch);
+                  PackedBatch* batch, BatchStates states = BatchStates::kLoaded);
 
 }  // namespace eaglet

@@ -16,6 +16,7 @@ struct PackedBatch {
   std::vector<std::uint8_t> loss_mask;     // [T]
   std::vector<float> aux_hidden_states;    // [T, num_aux * target_hidden]
   std::vector<float> last_hidden_states;   // [T, target_hidden], before the target's final norm
+  bool states_in_store = false;            // the two arrays above are empty: StoreRows reads them
   std::vector<std::size_t> documents;      // store index of each document in this batch, in order
   std::int64_t real_tokens = 0;            // rows that are not padding
 };

@@ -1,1 +1,1 @@
-set(EAGLET_ROOM_LIBRARIES DNNL::dnnl OpenMP::OpenMP_CXX)
+set(EAGLET_ROOM_LIBRARIES DNNL::dnnl OpenMP::OpenMP_CXX hwy::hwy)

@@ -23,6 +23,8 @@ struct DraftConfig {
   std::int64_t max_position_embeddings = 0;
   bool norm_before_residual = false, norm_before_fc = false, fc_norm = false, norm_output = false;
   bool qk_norm = false;                      // q_norm / k_norm per head (qwen3 style)
+  bool attention_bias = false;               // on q, k, v and o
+  bool mlp_bias = false;                     // on gate, up and down
   std::vector<std::int64_t> sliding_window;  // per layer, 0 = full attention
   std::string hidden_act = "silu";
   std::int32_t bos_id = -1, eos_id = -1;

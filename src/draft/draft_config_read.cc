@@ -20,8 +20,8 @@ bool is_true(const Json& object, const char* name) {
 
 // Settings of other models that would change the arithmetic. Each is fine only when absent, null, or neutral.
 Status refuse_other_arithmetic(const Json& object) {
-  for (const char* name : {"attention_bias", "mlp_bias", "qkv_bias", "tie_word_embeddings",
-                           "parallel_drafting", "use_aux_norm", "use_mtp_layernorm"}) {
+  for (const char* name :
+       {"qkv_bias", "tie_word_embeddings", "parallel_drafting", "use_aux_norm", "use_mtp_layernorm"}) {
     if (is_true(object, name)) return bad(fmt::format("\"{}\": true is not supported in a draft", name));
   }
   for (const char* name :
@@ -145,6 +145,8 @@ Status read_shape(const Json& top, const Json& layer, DraftConfig* c) {
   fields.read("hidden_act", &c->hidden_act);
   c->rms_norm_eps = 1e-6;  // transformers' default for llama and qwen3
   fields.read("rms_norm_eps", &c->rms_norm_eps);
+  fields.read("attention_bias", &c->attention_bias);
+  fields.read("mlp_bias", &c->mlp_bias);
   c->max_position_embeddings = 2048;
   fields.read("max_position_embeddings", &c->max_position_embeddings);
   fields.read_token("bos_token_id", &c->bos_id);

@@ -42,8 +42,8 @@ Json layer_config(const DraftConfig& c) {
   layer["vocab_size"] = c.vocab;
   put_rope(c, &layer);
   put_windows(c, &layer);
-  layer["attention_bias"] = false;
-  layer["mlp_bias"] = false;
+  layer["attention_bias"] = c.attention_bias;
+  layer["mlp_bias"] = c.mlp_bias;
   layer["tie_word_embeddings"] = false;
   layer["bos_token_id"] = c.bos_id >= 0 ? Json(c.bos_id) : Json(nullptr);
   layer["eos_token_id"] = c.eos_id >= 0 ? Json(c.eos_id) : Json(nullptr);

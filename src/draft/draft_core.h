@@ -3,9 +3,11 @@
 // The parts of DraftModel; only draft/*.cc include this.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "device/linear_weight.h"
 #include "draft/draft_model.h"
 #include "draft/row_plan.h"
 #include "ops/attention.h"
@@ -14,18 +16,22 @@
 
 namespace eaglet::draft_core {
 
-/// Pointers to one layer's weights, or to the gradients of the same tensors. Layer 0 reads [embedding |
-/// state], so its q, k and v have 2H columns: the state half starts at column `state_column`.
+/// Pointers to one layer's weights, or to the gradients of the same tensors; nullptr = the draft has no such
+/// tensor (or it is frozen). Layer 0 reads [embedding | state], so its q, k and v have 2H columns: the state
+/// half starts at column `state_column`.
 struct LayerWeights {
   float* state_norm = nullptr;                     // hidden_norm of layer 0, input_layernorm above  [H]
   float* post_norm = nullptr;                      // [H]
   float *q = nullptr, *k = nullptr, *v = nullptr;  // [N*D | Kv*D, stored_columns]
-  float *q_norm = nullptr, *k_norm = nullptr;      // [D] or nullptr
+  float *q_norm = nullptr, *k_norm = nullptr;      // [D]
   float *o = nullptr, *gate = nullptr, *up = nullptr, *down = nullptr;
+  float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *o_bias = nullptr;
+  float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
 };
 
 struct AllWeights {
-  float *fc = nullptr, *input_norm = nullptr, *embed_norm = nullptr, *norm = nullptr, *lm_head = nullptr;
+  float *embed = nullptr, *fc = nullptr, *input_norm = nullptr, *embed_norm = nullptr, *norm = nullptr;
+  float* lm_head = nullptr;
   std::vector<float*> fc_norm;  // [A] or empty
   std::vector<LayerWeights> layers;
 };
@@ -45,45 +51,90 @@ struct Dims {
 /// Activations of one layer at one drafting step, kept for backward. Rows: n_in (those that give keys) or n_q
 /// (those that ask).
 struct LayerStep {
-  float *x_in, *hn, *hn_inv;             // [n_in, H] [n_in, H] [n_in]
-  float *q, *k, *v;                      // after norm and rope [n_q, N*D] [n_in, Kv*D]
-  float *q_raw, *k_raw, *q_inv, *k_inv;  // before the per-head norm (qk_norm only)
-  float *attn, *lse;                     // [n_q, N*D] [n_q, N]
-  float *x_mid, *zn, *z_inv;             // [n_q, H] [n_q, H] [n_q]
-  float *gate, *up, *x_out;              // [n_q, F] [n_q, F] [n_q, H]
-  float *d_k, *d_v;                      // gradients of k and v, gathered over all later steps
+  float *x_in = nullptr, *hn = nullptr, *hn_inv = nullptr;  // [n_in, H] [n_in, H] [n_in]
+  float *q = nullptr, *k = nullptr, *v = nullptr;           // after norm and rope [n_q, N*D] [n_in, Kv*D]
+  float *q_raw = nullptr, *k_raw = nullptr;                 // before the per-head norm (qk_norm only)
+  float *q_inv = nullptr, *k_inv = nullptr;                 //
+  float *attn = nullptr, *lse = nullptr;                    // [n_q, N*D] [n_q, N]
+  float *x_mid = nullptr, *zn = nullptr, *z_inv = nullptr;  // [n_q, H] [n_q, H] [n_q]
+  float *gate = nullptr, *up = nullptr, *x_out = nullptr;   // [n_q, F] [n_q, F] [n_q, H]
+  float *d_k = nullptr, *d_v = nullptr;  // gradients of k and v, gathered over all later steps
 };
 
-/// Everything a step writes, in one arena.
+/// Step-0 keys and values of one layer for the whole batch [keys of the batch, Kv*D], with their gradients:
+/// what crosses the border between chunks.
+struct BatchKeys {
+  float *k = nullptr, *v = nullptr, *d_k = nullptr, *d_v = nullptr;
+};
+
+/// Pointers into the arena, laid out anew for every chunk by its true sizes, so that pages which no row needs
+/// are never touched. Per-batch arrays lie at the front and stay where they are.
 struct Buffers {
   FloatArena arena;
-  float *aux, *aux_normed, *aux_inv, *h0;   // [S, A*Ht] ... [S, H]
-  float *embed, *embed_normed, *embed_inv;  // [S, H]
-  float *embed_q, *embed_k, *embed_v;       // the embedding half of q, k, v  [S, width]
-  float *d_embed_q, *d_embed_k, *d_embed_v;
-  float *key_cos, *key_sin;                             // [S, D/2]
-  std::vector<float*> cos, sin;                         // [K] [n_k, D/2]
-  std::vector<std::vector<LayerStep>> at;               // [K][L]
-  std::vector<float*> f_normed, f_inv, xs, d_xs, loss;  // [K]
-  float *teacher_raw, *teacher, *teacher_inv;
-  float *hn_of_queries, *act, *d_x, *d_in, *d_hn, *d_part, *d_attn, *d_q;
-  float *attention_scratch, *head_scratch, *norm_partial, *argmax_scratch;
+  float* memory = nullptr;
+  std::vector<BatchKeys> keys;                                                     // [L]
+  float *aux = nullptr, *aux_normed = nullptr, *aux_inv = nullptr, *h0 = nullptr;  // [S, A*Ht] ... [S, H]
+  float *embed = nullptr, *embed_normed = nullptr, *embed_inv = nullptr;           // [E, H]
+  float *embed_q = nullptr, *embed_k = nullptr,
+        *embed_v = nullptr;  // the embedding half of q, k, v [E, width]
+  float *d_embed_q = nullptr, *d_embed_k = nullptr, *d_embed_v = nullptr;
+  float *key_cos = nullptr, *key_sin = nullptr;   // [S, D/2]
+  std::vector<float*> cos, sin;                   // [K] [n_k, D/2]
+  std::vector<std::vector<LayerStep>> at;         // [K][L]
+  std::vector<float*> f_normed, f_inv, xs, loss;  // [K]; d_xs takes the place of xs
+  float *teacher_raw = nullptr, *teacher = nullptr, *teacher_inv = nullptr;
+  float *hn_of_queries = nullptr, *act = nullptr, *d_x = nullptr, *d_in = nullptr, *d_hn = nullptr;
+  float *d_part = nullptr, *d_attn = nullptr, *d_q = nullptr;
+  float *attention_scratch = nullptr, *head_scratch = nullptr, *norm_partial = nullptr;
+  float* argmax_scratch = nullptr;
   std::int64_t attention_scratch_floats = 0;
-  std::vector<std::vector<std::int32_t>> best;                // [K] draft ids by entry
-  std::vector<std::int32_t> teacher_best, teacher_best_full;  // by teacher row
-  std::vector<std::vector<float>> entry_weight;               // [K]
-  std::vector<std::int32_t> identity;                         // 0, 1, 2, ...
+  std::vector<std::vector<std::int32_t>> best;   // [K] draft ids by entry
+  std::vector<std::int32_t> tokens;              // [E]
+  std::vector<std::int32_t> teacher_best;        // by teacher row: draft id
+  std::vector<std::int32_t> teacher_best_full;   // by teacher row: target id, whole vocabulary
+  std::vector<std::vector<float>> entry_weight;  // [K]
+  std::vector<std::int32_t> identity;            // 0, 1, 2, ...
+};
+
+/// How many rows of each kind a chunk has; the memory follows from it.
+struct ChunkSizes {
+  std::int64_t batch_keys = 0, longest_document = 0;
+  std::int64_t keys = 0, rows = 0, teachers = 0;
+  std::vector<std::int64_t> live, entries;  // [K]
 };
 
 /// Which rows a layer works on at a step; nullptr index = identity.
 struct LayerRows {
   std::int64_t n_in = 0, n_q = 0;
   const std::int32_t* q_in = nullptr;       // [n_q] row among the n_in rows
-  const std::int32_t* q_source = nullptr;   // [n_q] key row whose token is embedded
+  const std::int32_t* q_source = nullptr;   // [n_q] row of the chunk whose token is embedded
   const std::int32_t* in_source = nullptr;  // [n_in]
   const std::vector<AttentionSpan>* spans = nullptr;
   const std::int32_t* key_of_query = nullptr;
   const float *q_cos = nullptr, *q_sin = nullptr, *in_cos = nullptr, *in_sin = nullptr;
+};
+
+/// The attention inputs of a layer at a step need arrays of pointers; kept here so that a step allocates
+/// nothing.
+struct AttentionPointers {
+  std::vector<const float*> own_keys, own_values;
+  std::vector<const std::int32_t*> own_index;
+  std::vector<float*> d_own_keys, d_own_values;
+};
+
+/// The weights of the matrix products, made ready for them (device/linear_weight.h).
+struct LayerProducts {
+  std::unique_ptr<LinearWeight> embed_q, embed_k, embed_v;  // layer 0: the columns that read the embedding
+  std::unique_ptr<LinearWeight> q, k, v;                    // the columns that read the state
+  std::unique_ptr<LinearWeight> o, gate, up, down;
+};
+struct Products {
+  ProductWorkspace workspace;
+  std::unique_ptr<LinearWeight> fc, head;
+  std::unique_ptr<LinearWeight> teacher;        // rows of the verifier's head, for training steps
+  std::unique_ptr<LinearWeight> exact_teacher;  // the same in fp32, for steps that measure
+  std::vector<LayerProducts> layers;
+  std::uint64_t bytes() const;
 };
 
 /// All that forward and backward share.
@@ -92,43 +143,64 @@ struct Core {
   Dims dims;
   TttOptions options;
   VerifierTensors verifier;
-  const float* embed_tokens = nullptr;  // [V, H]
-  std::vector<float>
-      verifier_head;  // [Vd, Ht], rows of the draft vocabulary (empty: the whole head is used in place)
-  const float* verifier_head_rows() const {
-    return verifier_head.empty() ? verifier.lm_head : verifier_head.data();
-  }
+  const float* embed_tokens = nullptr;            // [V, H]
+  const std::int32_t* draft_to_target = nullptr;  // [Vd]
   RopeTable rope;
   AllWeights weights, gradients;
-  RowPlan plan;
+  Products products;
+  bool head_is_frozen = false;
+  GradientSharing sharing;
+  const float* gradient_block = nullptr;  // all gradients, in table order
+  RowPlan row_plan;
+  ChunkPlan chunk;
+  ChunkSizes sizes;
   Buffers buffers;
+  AttentionPointers attention_pointers;
+  HeadLossInputs head_inputs;
+  HeadLossOutputs head_outputs;
+  HeadLossWorkspace head_workspace;
 
-  std::int64_t num_keys() const { return static_cast<std::int64_t>(plan.key_rows.size()); }
+  std::int64_t num_keys() const { return chunk.keys; }
+  std::int64_t num_rows() const { return static_cast<std::int64_t>(chunk.rows.size()); }
   std::int64_t num_live(int k) const {
-    return static_cast<std::int64_t>(plan.steps[static_cast<std::size_t>(k)].live.size());
+    return static_cast<std::int64_t>(chunk.steps[static_cast<std::size_t>(k)].live.size());
   }
   AttentionShape attention_shape(std::int64_t layer) const;
+  HeadLossShape head_shape() const;
   LayerRows layer_rows(int k, std::int64_t layer) const;
 };
 
-/// Books and takes all memory for batches of at most max_rows rows. False when the system has not that much.
-bool take_buffers(std::int64_t max_rows, bool with_gradients, int threads, Core* core);
+/// Makes the products of all weights, and takes in those that never change: the teacher's and a frozen head.
+void make_products(ComputeType type, bool with_gradients, const DraftVocab& vocab, Core* core);
+/// Takes in the weights' present values. `exact`: fp32, for a step that only measures.
+void load_products(bool exact, Core* core);
 
-/// Fills core->buffers up to the normed states of every step; core->plan must be made.
-void forward(const DraftInputs& inputs, Core* core);
+/// Sizes of core.chunk as planned, and the largest that batches of max_rows rows in chunks of chunk_rows key
+/// rows can have.
+void chunk_sizes(const Core& core, ChunkSizes* sizes);
+ChunkSizes largest_chunk(const Core& core, std::int64_t max_rows, std::int64_t chunk_rows);
+
+/// Floats that a chunk of these sizes needs; sets every pointer in `buffers` when it has memory.
+std::int64_t lay_out(const Core& core, const ChunkSizes& sizes, bool with_gradients, int threads,
+                     Buffers* buffers);
+/// Takes memory for the largest chunk. False when the system has not that much.
+bool take_buffers(std::int64_t max_rows, std::int64_t chunk_rows, bool with_gradients, int threads,
+                  Core* core);
+
+/// What forward keeps of step 0 for the chunk: fused states, embeddings, keys and values (and, in deeper
+/// drafts, the lower layers). `keys_known`: the batch's keys and values were made before, only the chunk's
+/// own activations are wanted. Fails only where inputs.states fails.
+Status keys_forward(const DraftInputs& inputs, bool keys_known, Core* core);
+/// All drafting steps of the chunk up to the normed states; keys_forward must have run on this chunk.
+void queries_forward(Core* core);
 /// Head, losses and (when asked) the gradients of the normed states and of the head.
-void head_and_loss(const DraftInputs& inputs, bool with_gradients, Core* core);
-/// From the gradients of the normed states to those of every weight. Gradients must be zeroed before.
-void backward(Core* core);
+Status head_and_loss(const DraftInputs& inputs, bool with_gradients, Core* core);
+/// From the gradients of the normed states to those of every weight, added up; the chunks of a batch come
+/// last to first. zero_key_gradients() before the first of them. `last_chunk`: nothing follows, gradients
+/// become final.
+void zero_key_gradients(Core* core);
+void backward(bool last_chunk, Core* core);
 
-/// The attention inputs of a layer at a step; `keys` etc. are filled by the caller's arrays, which must
-/// outlive the call.
-struct AttentionPointers {
-  std::vector<const float*> own_keys, own_values;
-  std::vector<const std::int32_t*> own_index;
-  std::vector<float*> d_own_keys, d_own_values;
-};
-AttentionInputs attention_inputs(const Core& core, int k, std::int64_t layer, const LayerRows& rows,
-                                 AttentionPointers* pointers);
+AttentionInputs attention_inputs(int k, std::int64_t layer, const LayerRows& rows, Core* core);
 
 }  // namespace eaglet::draft_core

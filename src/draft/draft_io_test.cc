@@ -256,7 +256,7 @@ TEST(DraftConfigJson, SettingsThatChangeTheArithmeticAreRefused) {
     EXPECT_FALSE(config.ok());
     return config.status().message();
   };
-  EXPECT_THAT(message([](Json& j) { j["attention_bias"] = true; }), HasSubstr("attention_bias"));
+  EXPECT_THAT(message([](Json& j) { j["qkv_bias"] = true; }), HasSubstr("qkv_bias"));
   EXPECT_THAT(message([](Json& j) { j["kv_lora_rank"] = 512; }), HasSubstr("kv_lora_rank"));
   EXPECT_THAT(message([](Json& j) { j["hidden_act"] = "gelu"; }), HasSubstr("gelu"));
   EXPECT_THAT(message([](Json& j) { j["norm_output"] = true; }), HasSubstr("two different things"));

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/clock.h"
 #include "device/threads.h"
 #include "draft/draft_core.h"
 #include "ops/head_loss.h"
@@ -23,6 +24,19 @@ double StepSums::loss(double step_decay) const {
   return total;
 }
 
+double StepSums::loss(const TttOptions& options) const {
+  if (options.step_weights.empty()) return loss(options.step_decay);
+  double total = 0;
+  for (std::size_t k = 0; k < depth.size(); ++k)
+    total += options.step_weights[k] * depth[k].loss / (depth[k].counted + 1e-5);
+  return total;
+}
+
+std::int64_t default_chunk_rows(int ttt_steps) {
+  constexpr std::int64_t kRowSteps = 8192;
+  return std::max<std::int64_t>(kRowSteps / ttt_steps, 256);
+}
+
 namespace {
 
 using draft_core::Core;
@@ -30,33 +44,49 @@ using draft_core::Core;
 Status check_request(const DraftWeights& weights, const VerifierTensors& verifier, const TttOptions& options,
                      std::int64_t max_rows) {
   EAGLET_RETURN_IF_ERROR(check_draft_config(weights.config));
-  if (options.ttt_steps < 1) return Status(StatusCode::kInvalidArgument, "ttt_steps must be at least 1");
+  if (options.ttt_steps < 1 || options.ttt_steps > kMaxTttSteps)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("ttt_steps is {}; it must be 1 to {}", options.ttt_steps, kMaxTttSteps));
+  if (!(options.row_sampling > 0 && options.row_sampling <= 1))
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("row_sampling is {}; it must be above 0 and at most 1", options.row_sampling));
+  if (!options.step_weights.empty() &&
+      options.step_weights.size() != static_cast<std::size_t>(options.ttt_steps))
+    return Status(StatusCode::kInvalidArgument, fmt::format("{} step weights for {} drafting steps",
+                                                            options.step_weights.size(), options.ttt_steps));
+  if (options.chunk_rows < 0)
+    return Status(StatusCode::kInvalidArgument, fmt::format("chunk_rows is {}", options.chunk_rows));
   if (options.losses.empty()) return Status(StatusCode::kInvalidArgument, "there is no loss to train with");
   if (max_rows < 1) return Status(StatusCode::kInvalidArgument, "a batch needs at least one row");
   if (weights.vocab.size() != weights.config.draft_vocab)
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("the draft vocabulary has {} ids, its configuration says {}",
                               weights.vocab.size(), weights.config.draft_vocab));
-  if (weights.embed_tokens.empty() && weights.config.hidden != weights.config.target_hidden)
+  if (weights.embed_tokens.empty() && weights.find("embed_tokens.weight") == nullptr &&
+      weights.config.hidden != weights.config.target_hidden)
     return Status(StatusCode::kConfig,
                   fmt::format("the draft is {} wide and the target {}, so the target's embeddings do not fit",
                               weights.config.hidden, weights.config.target_hidden),
                   "", "give a draft with embeddings of its own, or make it as wide as the target");
   if (verifier.final_norm == nullptr || verifier.lm_head == nullptr ||
-      (verifier.embed_tokens == nullptr && weights.embed_tokens.empty()))
+      (verifier.embed_tokens == nullptr && weights.embed_tokens.empty() &&
+       weights.find("embed_tokens.weight") == nullptr))
     return Status(StatusCode::kInvalidArgument, "the target's embeddings, head and final norm are needed");
   return {};
 }
 
-void gather_verifier_head(const DraftVocab& vocab, const VerifierTensors& verifier, std::int64_t width,
-                          Core* core) {
-  if (vocab.is_full()) return;  // rows in target order: the whole head is used in place
-  core->verifier_head.resize(static_cast<std::size_t>(vocab.size() * width));
-  for (std::int64_t i = 0; i < vocab.size(); ++i) {
-    const float* row = verifier.lm_head + vocab.target_ids[static_cast<std::size_t>(i)] * width;
-    std::copy(row, row + width, core->verifier_head.data() + i * width);
-  }
-}
+// Adds the time from its birth to its end to a phase.
+class PhaseTimer {
+ public:
+  explicit PhaseTimer(double* seconds) : seconds_(seconds), begin_(monotonic_seconds()) {}
+  ~PhaseTimer() { *seconds_ += monotonic_seconds() - begin_; }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+
+ private:
+  double* seconds_;
+  double begin_;
+};
 
 class Model : public DraftModel {
  public:
@@ -70,47 +100,51 @@ class Model : public DraftModel {
                   c.intermediate, c.vocab,         c.draft_vocab, c.num_layers, options.ttt_steps};
     core_.rope = rope_table(c.rope, c.head_dim, c.max_position_embeddings);
     core_.embed_tokens = weights_.embed_tokens.empty() ? verifier.embed_tokens : weights_.embed_tokens.data();
-    gather_verifier_head(weights_.vocab, verifier, c.target_hidden, &core_);
+    core_.draft_to_target = weights_.vocab.target_ids.data();
+    in_draft_.assign(static_cast<std::size_t>(c.vocab), 0);
+    for (const std::int32_t id : weights_.vocab.target_ids) in_draft_[static_cast<std::size_t>(id)] = 1;
+    chunk_rows_ = options.chunk_rows > 0 ? options.chunk_rows : default_chunk_rows(options.ttt_steps);
     core_.weights = draft_core::point_into(c, weights_.table, weights_.values.data(),
                                            static_cast<std::int64_t>(weights_.values.size()));
+    if (core_.weights.embed != nullptr) core_.embed_tokens = core_.weights.embed;
     for (const ParameterInfo& info : weights_.table)
       if (info.trainable) trainable_ = std::max(trainable_, info.offset + info.elements);
   }
 
   Status take_memory(std::int64_t max_rows, bool with_gradients) {
     max_rows_ = max_rows;
-    if (!draft_core::take_buffers(max_rows, with_gradients, num_threads(), &core_))
+    if (!draft_core::take_buffers(max_rows, chunk_rows_, with_gradients, num_threads(), &core_))
       return Status(StatusCode::kNoSpace, fmt::format("no memory for batches of {} rows", max_rows), "",
                     "make max_seq_len smaller");
     with_gradients_ = with_gradients;
     if (with_gradients) gradients_.resize(static_cast<std::size_t>(trainable_));
+    core_.gradient_block = gradients_.data();
     core_.gradients = draft_core::point_into(core_.config, weights_.table, gradients_.data(),
                                              static_cast<std::int64_t>(gradients_.size()));
+    core_.head_is_frozen = !weights_.find("lm_head.weight")->trainable;
+    draft_core::make_products(core_.options.compute_type, with_gradients, weights_.vocab, &core_);
     return {};
   }
 
   DraftWeights& weights() override { return weights_; }
   std::vector<float>& gradients() override { return gradients_; }
   std::int64_t trainable_elements() const override { return trainable_; }
-  std::uint64_t memory_bytes() const override {
-    return core_.buffers.arena.bytes() +
-           sizeof(float) * (weights_.values.size() + gradients_.size() + core_.verifier_head.size());
-  }
+  GradientSharing& sharing() override { return core_.sharing; }
+  void set_sampling_seed(std::uint64_t seed) override { sampling_seed_ = seed; }
+  const StepSeconds& seconds() const override { return seconds_; }
+  std::uint64_t memory_bytes() const override { return core_.buffers.arena.bytes() + fixed_bytes(); }
 
-  Result<StepSums> step(const DraftInputs& inputs, bool with_gradients, Predictions* predictions) override {
+  Status step(const DraftInputs& inputs, bool with_gradients, StepSums* sums,
+              Predictions* predictions) override {
     EAGLET_RETURN_IF_ERROR(check_inputs(inputs, with_gradients));
-    plan_rows(inputs.rows, core_.options.ttt_steps, inputs.document_ids, inputs.position_ids,
-              inputs.loss_mask, &core_.plan);
-    if (with_gradients) std::fill(gradients_.begin(), gradients_.end(), 0.0f);
-    draft_core::forward(inputs, &core_);
-    draft_core::head_and_loss(inputs, with_gradients, &core_);
-    StepSums sums = count(inputs);
-    for (const DepthSums& depth : sums.depth)
-      if (!std::isfinite(depth.loss)) return Status(StatusCode::kNumeric, "the loss is not finite");
-    if (predictions != nullptr) predict(inputs, predictions);
-    if (predictions != nullptr && predictions->with_logits) copy_logits(inputs, predictions);
-    if (with_gradients) draft_core::backward(&core_);
-    return sums;
+    seconds_ = {};
+    plan(inputs, with_gradients);
+    load_weights(with_gradients);
+    start_sums(inputs, sums);
+    if (predictions != nullptr) start_predictions(inputs, predictions);
+    if (with_gradients && !core_.sharing.accumulate) std::fill(gradients_.begin(), gradients_.end(), 0.0f);
+    return with_gradients ? train_chunks(inputs, sums, predictions)
+                          : look_at_chunks(inputs, sums, predictions);
   }
 
  private:
@@ -129,52 +163,166 @@ class Model : public DraftModel {
     return {};
   }
 
-  // Right-so-far by row: starts as the mask, and a row without an entry at a step drops out there.
-  StepSums count(const DraftInputs& inputs) {
-    StepSums sums;
-    sums.depth.resize(static_cast<std::size_t>(core_.dims.K));
+  std::uint64_t fixed_bytes() const {
+    return sizeof(float) * (weights_.values.size() + weights_.embed_tokens.size() + gradients_.size()) +
+           core_.products.bytes();
+  }
+
+  void plan(const DraftInputs& inputs, bool with_gradients) {
+    const PhaseTimer timer(&seconds_.plan);
+    const RowSampling sampling{with_gradients ? core_.options.row_sampling : 1.0, sampling_seed_};
+    plan_rows(inputs.rows, core_.options.ttt_steps, inputs.document_ids, inputs.loss_mask, sampling,
+              &core_.row_plan);
+  }
+
+  void load_weights(bool with_gradients) {
+    const PhaseTimer timer(&seconds_.load);
+    draft_core::load_products(!with_gradients, &core_);
+  }
+
+  void plan_chunk_at(const DraftInputs& inputs, std::int64_t first) {
+    const PhaseTimer timer(&seconds_.plan);
+    plan_chunk(core_.row_plan, core_.options.ttt_steps, inputs.position_ids, inputs.loss_mask, first,
+               std::min(chunk_rows_, core_.row_plan.keys - first), &core_.chunk);
+    draft_core::chunk_sizes(core_, &core_.sizes);
+  }
+
+  Status make_keys(const DraftInputs& inputs, std::int64_t first, bool keys_known) {
+    plan_chunk_at(inputs, first);
+    draft_core::lay_out(core_, core_.sizes, with_gradients_, num_threads(), &core_.buffers);
+    const PhaseTimer timer(&seconds_.forward);
+    return draft_core::keys_forward(inputs, keys_known, &core_);
+  }
+
+  // Queries, head and metrics of the chunk whose keys_forward() has run.
+  Status answer_chunk(const DraftInputs& inputs, bool with_gradients, StepSums* sums,
+                      Predictions* predictions) {
+    make_queries();
+    if (predictions != nullptr && predictions->with_logits) copy_logits(inputs, predictions);
+    EAGLET_RETURN_IF_ERROR(make_losses(inputs, with_gradients));
+    count(inputs, sums);
+    if (predictions != nullptr) predict(inputs, predictions);
+    for (const DepthSums& depth : sums->depth)
+      if (!std::isfinite(depth.loss)) return Status(StatusCode::kNumeric, "the loss is not finite");
+    return {};
+  }
+  void make_queries() {
+    const PhaseTimer timer(&seconds_.forward);
+    draft_core::queries_forward(&core_);
+  }
+  Status make_losses(const DraftInputs& inputs, bool with_gradients) {
+    const PhaseTimer timer(&seconds_.head);
+    return draft_core::head_and_loss(inputs, with_gradients, &core_);
+  }
+  void make_gradients(bool last_chunk) {
+    const PhaseTimer timer(&seconds_.backward);
+    draft_core::backward(last_chunk, &core_);
+  }
+
+  // A query sees keys before it only, so without gradients one way through the chunks does.
+  Status look_at_chunks(const DraftInputs& inputs, StepSums* sums, Predictions* predictions) {
+    for (std::int64_t first = 0; first < core_.row_plan.keys; first += chunk_rows_) {
+      EAGLET_RETURN_IF_ERROR(make_keys(inputs, first, false));
+      EAGLET_RETURN_IF_ERROR(answer_chunk(inputs, false, sums, predictions));
+    }
+    return {};
+  }
+
+  // Keys forwards, then everything else backwards: a row's keys have their whole gradient when all later rows
+  // are done. The last chunk, often the only one, goes on from its keys; the others make theirs again.
+  Status train_chunks(const DraftInputs& inputs, StepSums* sums, Predictions* predictions) {
+    if (core_.row_plan.keys == 0) {  // nothing to learn in this batch
+      if (core_.sharing.on_final) core_.sharing.on_final(0);
+      return {};
+    }
+    const std::int64_t last = (core_.row_plan.keys - 1) / chunk_rows_ * chunk_rows_;
+    for (std::int64_t first = 0; first <= last; first += chunk_rows_) {
+      EAGLET_RETURN_IF_ERROR(make_keys(inputs, first, false));
+    }
+    draft_core::zero_key_gradients(&core_);
+    for (std::int64_t first = last; first >= 0; first -= chunk_rows_) {
+      if (first != last) EAGLET_RETURN_IF_ERROR(make_keys(inputs, first, true));
+      EAGLET_RETURN_IF_ERROR(answer_chunk(inputs, true, sums, predictions));
+      make_gradients(first == 0);
+    }
+    return {};
+  }
+
+  void start_sums(const DraftInputs& inputs, StepSums* sums) {
+    sums->depth.assign(static_cast<std::size_t>(core_.dims.K), DepthSums{});
     right_.assign(inputs.loss_mask, inputs.loss_mask + inputs.rows);
-    for (std::size_t k = 0; k < sums.depth.size(); ++k) {
-      DepthSums& depth = sums.depth[k];
-      const RowPlan::Step& step = core_.plan.steps[k];
-      now_.assign(static_cast<std::size_t>(inputs.rows), 0);
-      depth.counted = static_cast<double>(step.counted);
-      depth.cond_total = rows_asked(inputs, static_cast<std::int64_t>(k));
+    now_.assign(static_cast<std::size_t>(inputs.rows), 0);
+  }
+
+  // Right-so-far by row: starts as the mask, and a row without an entry at a step drops out there.
+  void count(const DraftInputs& inputs, StepSums* sums) {
+    for (std::size_t k = 0; k < sums->depth.size(); ++k) {
+      DepthSums& depth = sums->depth[k];
+      const ChunkPlan::Step& step = core_.chunk.steps[k];
+      depth.counted += static_cast<double>(step.counted);
+      depth.cond_total += rows_asked(inputs, static_cast<std::int64_t>(k));
+      double full_right = 0;
       for (std::size_t e = 0; e < step.entry_live.size(); ++e) {
         const auto row = static_cast<std::size_t>(step.live[static_cast<std::size_t>(step.entry_live[e])]);
-        const bool right = right_[row] != 0 &&
-                           core_.buffers.best[k][e] ==
-                               core_.buffers.teacher_best[static_cast<std::size_t>(step.entry_teacher[e])];
+        const auto teacher = static_cast<std::size_t>(step.entry_teacher[e]);
+        const bool right =
+            right_[row] != 0 && core_.buffers.best[k][e] == core_.buffers.teacher_best[teacher];
         now_[row] = right ? 1 : 0;
         if (step.entry_counted[e] == 0) continue;
         depth.loss += core_.buffers.loss[k][e];
-        if (right) ++depth.full_right;
+        depth.outside += is_outside(inputs, teacher) ? 1 : 0;
+        if (right) ++full_right;
       }
-      depth.cond_right = depth.full_right;
-      right_.swap(now_);
+      depth.full_right += full_right;
+      depth.cond_right += full_right;
+      for (const std::int32_t row : core_.chunk.steps[0].live) {
+        right_[static_cast<std::size_t>(row)] = now_[static_cast<std::size_t>(row)];
+        now_[static_cast<std::size_t>(row)] = 0;
+      }
     }
-    return sums;
+  }
+
+  // The teacher's best token where the whole vocabulary was looked at, else the token that the answer has:
+  // the same for greedy answers.
+  bool is_outside(const DraftInputs& inputs, std::size_t teacher) const {
+    std::int32_t token = 0;
+    if (core_.options.teacher_vocab == TeacherVocab::kWhole) {
+      token = core_.buffers.teacher_best_full[teacher];
+    } else {
+      const std::int64_t next =
+          core_.chunk.teachers[teacher] + 1;  // row t's state predicts the token of row t+1
+      if (next >= inputs.rows || inputs.document_ids[next] != inputs.document_ids[next - 1]) return false;
+      token = inputs.input_ids[next];
+    }
+    return in_draft_[static_cast<std::size_t>(token)] == 0;
   }
 
   // Supervised rows that were right at every step before k and whose row p+k lies in the document.
   double rows_asked(const DraftInputs& inputs, std::int64_t k) const {
     double asked = 0;
-    for (std::int64_t p = 0; p + k < inputs.rows; ++p)
-      if (right_[static_cast<std::size_t>(p)] != 0 && inputs.document_ids[p] >= 0 &&
+    for (const std::int32_t p : core_.chunk.steps[0].live)
+      if (right_[static_cast<std::size_t>(p)] != 0 && p + k < inputs.rows &&
           inputs.document_ids[p + k] == inputs.document_ids[p])
         ++asked;
     return asked;
   }
 
+  void start_predictions(const DraftInputs& inputs, Predictions* to) const {
+    const auto rows = static_cast<std::size_t>(inputs.rows), steps = static_cast<std::size_t>(core_.dims.K);
+    to->draft_best.assign(rows * steps, -1);
+    to->teacher_best.assign(rows, -1);
+    to->teacher_best_full.assign(rows, -1);
+    if (to->with_logits)
+      to->logits.assign(steps * rows * static_cast<std::size_t>(core_.dims.Vd),
+                        std::numeric_limits<float>::quiet_NaN());
+  }
+
   void predict(const DraftInputs& inputs, Predictions* to) {
     const auto rows = static_cast<std::size_t>(inputs.rows);
     const std::vector<std::int32_t>& ids = weights_.vocab.target_ids;
-    const std::vector<std::int32_t>& teachers = core_.plan.teachers;
-    to->draft_best.assign(rows * static_cast<std::size_t>(core_.dims.K), -1);
-    to->teacher_best.assign(rows, -1);
-    to->teacher_best_full.assign(rows, -1);
-    for (std::size_t k = 0; k < core_.plan.steps.size(); ++k) {
-      const RowPlan::Step& step = core_.plan.steps[k];
+    const std::vector<std::int32_t>& teachers = core_.chunk.teachers;
+    for (std::size_t k = 0; k < core_.chunk.steps.size(); ++k) {
+      const ChunkPlan::Step& step = core_.chunk.steps[k];
       for (std::size_t e = 0; e < step.entry_live.size(); ++e) {
         const auto row = static_cast<std::size_t>(step.live[static_cast<std::size_t>(step.entry_live[e])]);
         to->draft_best[k * rows + row] = ids[static_cast<std::size_t>(core_.buffers.best[k][e])];
@@ -193,9 +341,8 @@ class Model : public DraftModel {
   // The one place where logits exist as a whole; head_and_loss() never keeps them.
   void copy_logits(const DraftInputs& inputs, Predictions* to) {
     const auto rows = static_cast<std::size_t>(inputs.rows), width = static_cast<std::size_t>(core_.dims.Vd);
-    to->logits.assign(core_.plan.steps.size() * rows * width, std::numeric_limits<float>::quiet_NaN());
-    for (std::size_t k = 0; k < core_.plan.steps.size(); ++k) {
-      const RowPlan::Step& step = core_.plan.steps[k];
+    for (std::size_t k = 0; k < core_.chunk.steps.size(); ++k) {
+      const ChunkPlan::Step& step = core_.chunk.steps[k];
       for (std::size_t e = 0; e < step.entry_live.size(); ++e) {
         const auto row = static_cast<std::size_t>(step.live[static_cast<std::size_t>(step.entry_live[e])]);
         linear(1, core_.dims.Vd, core_.dims.H,
@@ -210,7 +357,11 @@ class Model : public DraftModel {
   std::int64_t trainable_ = 0, max_rows_ = 0;
   bool with_gradients_ = false;
   Core core_;
+  std::int64_t chunk_rows_ = 0;
+  std::uint64_t sampling_seed_ = 0;
+  StepSeconds seconds_;
   std::vector<std::uint8_t> right_, now_;
+  std::vector<std::uint8_t> in_draft_;  // [V] 1 = in the draft vocabulary
 };
 
 }  // namespace

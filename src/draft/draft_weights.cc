@@ -46,6 +46,17 @@ void add_layer(TableBuilder& table, const DraftConfig& c, std::int64_t layer) {
   table.add(prefix + "mlp.gate_proj.weight", {c.intermediate, c.hidden});
   table.add(prefix + "mlp.up_proj.weight", {c.intermediate, c.hidden});
   table.add(prefix + "mlp.down_proj.weight", {c.hidden, c.intermediate});
+  if (c.attention_bias) {
+    table.add(prefix + "self_attn.q_proj.bias", {c.num_heads * c.head_dim});
+    table.add(prefix + "self_attn.k_proj.bias", {c.num_kv_heads * c.head_dim});
+    table.add(prefix + "self_attn.v_proj.bias", {c.num_kv_heads * c.head_dim});
+  }
+  if (c.attention_bias) table.add(prefix + "self_attn.o_proj.bias", {c.hidden});
+  if (c.mlp_bias) {
+    table.add(prefix + "mlp.gate_proj.bias", {c.intermediate});
+    table.add(prefix + "mlp.up_proj.bias", {c.intermediate});
+    table.add(prefix + "mlp.down_proj.bias", {c.hidden});
+  }
 }
 
 // One stream per tensor, so a tensor's values do not depend on which others the draft has.
@@ -65,8 +76,9 @@ void gather_head(const DraftWeights& draft, const std::vector<float>& target_hea
 
 }  // namespace
 
-std::vector<ParameterInfo> parameter_table(const DraftConfig& c, bool train_head) {
+std::vector<ParameterInfo> parameter_table(const DraftConfig& c, bool train_head, bool train_embeddings) {
   TableBuilder table;
+  if (train_embeddings) table.add("embed_tokens.weight", {c.vocab, c.hidden});
   table.add("fc.weight", {c.hidden, c.num_aux() * c.target_hidden});
   if (c.norm_before_fc) table.add("input_norm.weight", {c.num_aux() * c.target_hidden});
   if (c.fc_norm) {
@@ -96,10 +108,16 @@ const float* DraftWeights::data(const std::string& name) const {
   return info == nullptr ? nullptr : values.data() + info->offset;
 }
 
+const float* DraftWeights::own_embeddings() const {
+  if (const float* trained = data("embed_tokens.weight"); trained != nullptr) return trained;
+  return embed_tokens.empty() ? nullptr : embed_tokens.data();
+}
+
 DraftWeights new_draft(const DraftConfig& config, const DraftVocab& vocab, bool train_head,
                        const std::vector<float>& target_head, const std::vector<float>& target_final_norm,
-                       std::uint64_t seed) {
-  DraftWeights draft{config, vocab, parameter_table(config, train_head), {}, {}};
+                       std::uint64_t seed, const std::vector<float>* target_embeddings) {
+  DraftWeights draft{
+      config, vocab, parameter_table(config, train_head, target_embeddings != nullptr), {}, {}};
   draft.values.resize(static_cast<std::size_t>(draft.table.back().offset + draft.table.back().elements));
   const bool same_width = config.hidden == config.target_hidden;
   for (const ParameterInfo& info : draft.table) {
@@ -108,13 +126,34 @@ DraftWeights new_draft(const DraftConfig& config, const DraftVocab& vocab, bool 
       gather_head(draft, target_head, values);
     } else if (info.name == "norm.weight" && same_width) {
       std::copy(target_final_norm.begin(), target_final_norm.end(), values);
+    } else if (info.name == "embed_tokens.weight" && same_width) {
+      std::copy(target_embeddings->begin(), target_embeddings->end(), values);
     } else if (info.shape.size() == 1) {
-      std::fill(values, values + info.elements, 1.0f);
+      std::fill(values, values + info.elements, info.name.ends_with(".bias") ? 0.0f : 1.0f);
     } else {
       fill_normal(info, seed, values);
     }
   }
   return draft;
+}
+
+Status train_embeddings(const std::vector<float>& target_embeddings, DraftWeights* draft) {
+  if (draft->find("embed_tokens.weight") != nullptr) return {};
+  const std::vector<float>& start = draft->embed_tokens.empty() ? target_embeddings : draft->embed_tokens;
+  const DraftConfig& c = draft->config;
+  if (static_cast<std::int64_t>(start.size()) != c.vocab * c.hidden)
+    return Status(StatusCode::kConfig,
+                  fmt::format("embeddings of {} numbers cannot start a draft that needs {} x {}",
+                              start.size(), c.vocab, c.hidden),
+                  "", "give a draft with embeddings of its own, or make it as wide as the target");
+  const bool train_head = draft->find("lm_head.weight")->trainable;
+  std::vector<float> values = start;
+  values.insert(values.end(), draft->values.begin(),
+                draft->values.end());  // the other tensors keep their order
+  draft->table = parameter_table(c, train_head, true);
+  draft->values = std::move(values);
+  draft->embed_tokens = {};
+  return {};
 }
 
 }  // namespace eaglet

@@ -20,9 +20,11 @@ struct ParameterInfo {
   bool trainable = true;
 };
 
-/// The table of a draft's parameters: a pure function of the config. lm_head is last, so that a frozen head
-/// makes the trainable part one contiguous range. Embeddings are not in it: they are the target's (frozen).
-std::vector<ParameterInfo> parameter_table(const DraftConfig& config, bool train_head);
+/// The table of a draft's parameters: a pure function of its arguments. lm_head is last, so that a frozen
+/// head makes the trainable part one contiguous range. Embeddings are in it (first) only when they are
+/// trained; otherwise they are the target's, or DraftWeights::embed_tokens.
+std::vector<ParameterInfo> parameter_table(const DraftConfig& config, bool train_head,
+                                           bool train_embeddings = false);
 
 /// A draft's weights in memory.
 struct DraftWeights {
@@ -36,16 +38,23 @@ struct DraftWeights {
   const ParameterInfo* find(const std::string& name) const;
   float* data(const std::string& name);
   const float* data(const std::string& name) const;
+  /// The draft's own embeddings [V, H], trained or brought along; nullptr: it uses the target's.
+  const float* own_embeddings() const;
 };
 
 /// New matrices normal(0, 0.02) from `seed`, norms 1; lm_head rows of the draft vocabulary and the final norm
 /// copied from the target. target_head [V, Ht], target_final_norm [Ht]. Where the draft's width differs from
 /// the target's (H != Ht) nothing can be copied: head normal(0, 0.02), final norm 1, and the caller must
 /// train the head. The config is a checked one (check_draft_config). A tensor's values depend on seed and
-/// name only.
+/// name only. `target_embeddings` [V, Ht]: embeddings are trained and start there (H != Ht: normal(0, 0.02));
+/// nullptr: they are the target's.
 DraftWeights new_draft(const DraftConfig& config, const DraftVocab& vocab, bool train_head,
                        const std::vector<float>& target_head, const std::vector<float>& target_final_norm,
-                       std::uint64_t seed);
+                       std::uint64_t seed, const std::vector<float>* target_embeddings = nullptr);
+
+/// Makes the embeddings a trained parameter: the draft's own, or a copy of the target's [V, H] where it has
+/// none. kConfig when neither fits.
+Status train_embeddings(const std::vector<float>& target_embeddings, DraftWeights* draft);
 
 /// What loading did with every tensor of the file and of the draft.
 struct LoadReport {

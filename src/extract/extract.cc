@@ -9,9 +9,11 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/interrupt.h"
-#include "extract/forecast.h"
 #include "formats/conversations.h"
+#include "formats/layer_ids.h"
+#include "formats/length_limit.h"
 #include "formats/target_model.h"
+#include "store/forecast.h"
 #include "store/store.h"
 #include "verifier/state_taker.h"
 #include "verifier/target.h"
@@ -30,18 +32,11 @@ Status check_options(const ExtractOptions& options) {
   return Status();
 }
 
-/// [2, L/2, L-3]: the layers that EAGLE-3 drafts are served with (vLLM, llama.cpp).
 Result<std::vector<std::int32_t>> choose_layers(const ExtractOptions& options, const TargetFacts& facts) {
-  std::vector<std::int32_t> ids = options.target_layer_ids;
-  const auto layers = static_cast<std::int32_t>(facts.num_layers);
-  if (ids.empty()) ids = {2, layers / 2, layers - 3};
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 1 || ids[i] > layers || (i > 0 && ids[i] <= ids[i - 1]))
-      return Status(StatusCode::kUsage,
-                    fmt::format("layer ids {} are not ascending in 1..{}", fmt::join(ids, ", "), layers),
-                    "--target-layer-ids",
-                    "id k is the state after k layers; the usual choice is 2, L/2, L-3");
-  return ids;
+  if (options.target_layer_ids.empty()) return usual_layer_ids(facts.num_layers);
+  // Place 0, the embedding, is no layer's output: libllama does not name it.
+  EAGLET_RETURN_IF_ERROR(check_layer_ids(options.target_layer_ids, 1, facts.num_layers));
+  return options.target_layer_ids;
 }
 
 StoreHeader header_for(const TargetFacts& facts, std::vector<std::int32_t> layers) {
@@ -57,7 +52,8 @@ StoreHeader header_for(const TargetFacts& facts, std::vector<std::int32_t> layer
 /// The conversations that are still to do, cut, without those that teach nothing.
 struct Work {
   std::vector<Conversation> documents;
-  std::int64_t already_done = 0, skipped_empty = 0, cut = 0;
+  std::int64_t already_done = 0, skipped_empty = 0, cut_away = 0, cut = 0;
+  std::int64_t least_useful_limit = 0;  // the shortest limit that would keep one of those cut away
   std::int64_t longest = 0;
 };
 
@@ -74,7 +70,7 @@ Status check_tokens(const Conversation& document, const TargetFacts& facts, cons
 Result<Work> plan_work(std::vector<Conversation> conversations, const ExtractOptions& options,
                        const TargetFacts& facts, const std::vector<std::string>& finished) {
   const std::unordered_set<std::string> done(finished.begin(), finished.end());
-  std::int64_t limit = options.max_seq_len > 0 ? options.max_seq_len + 1 : facts.max_position_embeddings;
+  std::int64_t limit = options.max_seq_len > 0 ? options.max_seq_len : facts.max_position_embeddings;
   if (facts.max_position_embeddings > 0) limit = std::min(limit, facts.max_position_embeddings);
   Work work;
   for (Conversation& document : conversations) {
@@ -83,17 +79,21 @@ Result<Work> plan_work(std::vector<Conversation> conversations, const ExtractOpt
       continue;
     }
     EAGLET_RETURN_IF_ERROR(check_tokens(document, facts, options.conversations_path));
-    if (limit > 0 && static_cast<std::int64_t>(document.input_ids.size()) > limit) {
-      document.input_ids.resize(static_cast<std::size_t>(limit));
-      document.loss_mask.resize(static_cast<std::size_t>(limit));
-      ++work.cut;
-    }
-    // The first token is never predicted, so a mask of which only the first is set teaches nothing either.
-    const bool teaches =
-        std::find(document.loss_mask.begin() + 1, document.loss_mask.end(), 1) != document.loss_mask.end();
-    if (document.input_ids.size() < 2 || !teaches) {
-      ++work.skipped_empty;
-      continue;
+    const std::int64_t needed = least_useful_limit(document);
+    switch (cut_to_limit(limit, &document)) {
+      case LimitResult::kNothingSupervised:
+        ++work.skipped_empty;
+        continue;
+      case LimitResult::kNothingLeft:
+        ++work.cut_away;
+        if (work.least_useful_limit == 0 || needed < work.least_useful_limit)
+          work.least_useful_limit = needed;
+        continue;
+      case LimitResult::kCut:
+        ++work.cut;
+        break;
+      case LimitResult::kWhole:
+        break;
     }
     work.longest = std::max(work.longest, static_cast<std::int64_t>(document.input_ids.size()));
     work.documents.push_back(std::move(document));
@@ -101,14 +101,31 @@ Result<Work> plan_work(std::vector<Conversation> conversations, const ExtractOpt
   return work;
 }
 
+/// What to say when there is no document to take.
+Status nothing_to_learn(const Work& work, const ExtractOptions& options, std::uint64_t rows) {
+  const std::string& where = options.conversations_path;
+  if (work.cut_away == 0)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("none of the {} conversations has a supervised token", rows), where,
+                  "generate answers first, or eaglet prepare conversations that have them");
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("no supervised token is left in any of the {} conversations under the limit of "
+                            "{} tokens ({} cut by the length limit, {} nothing supervised)",
+                            rows, options.max_seq_len, work.cut_away, work.skipped_empty),
+                where, fmt::format("give --max-seq-len {} or more", work.least_useful_limit));
+}
+
 Status tell_forecast(const Work& work, const ExtractOptions& options, const StoreHeader& header,
                      Progress& progress) {
-  std::vector<std::int64_t> lengths;
+  std::vector<DocumentSize> sizes;
   for (const Conversation& document : work.documents)
-    lengths.push_back(static_cast<std::int64_t>(document.input_ids.size()));
-  const Forecast forecast = forecast_states(lengths, header.slots(), header.hidden);
+    sizes.push_back({static_cast<std::int64_t>(document.input_ids.size()),
+                     static_cast<std::int64_t>(document.id.size())});
+  const Forecast forecast = forecast_store(header, sizes, options.shard_bytes);
   EAGLET_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, free_disk_bytes(options.store_path));
   EAGLET_RETURN_IF_ERROR(check_forecast(forecast, free_bytes, options.store_path, options.force));
+  progress.note("captured: " + describe_layer_ids(header.aux_layers, header.target_layers) +
+                "; and the last state");
   progress.note(fmt::format("states of {} documents, {} tokens: {}", forecast.documents, forecast.tokens,
                             forecast_text(forecast, free_bytes)));
   return Status();
@@ -183,25 +200,22 @@ Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress)
   const auto rows = static_cast<std::uint64_t>(file.conversations.size());
   EAGLET_ASSIGN_OR_RETURN(Work work,
                           plan_work(std::move(file.conversations), options, facts, writer->finished_ids()));
-  if (work.documents.empty() && writer->finished_ids().empty())
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("none of the {} conversations has a supervised token{}", rows,
-                    options.max_seq_len > 0 ? fmt::format(" within {} tokens", options.max_seq_len) : ""),
-        options.conversations_path, "raise --max-seq-len, or generate answers first");
+  if (work.documents.empty() && writer->finished_ids().empty()) return nothing_to_learn(work, options, rows);
   if (work.skipped_empty > 0)
-    progress.note(
-        fmt::format("{} conversations have no supervised token left and are skipped", work.skipped_empty));
+    progress.note(fmt::format("{} conversations left out: nothing supervised", work.skipped_empty));
+  if (work.cut_away > 0)
+    progress.note(fmt::format("{} conversations left out: cut by the length limit", work.cut_away));
   if (work.cut > 0) progress.note(fmt::format("{} conversations are cut to the length limit", work.cut));
 
   ExtractReport report;
   report.already_done = work.already_done;
   report.broken_lines = static_cast<std::int64_t>(file.broken.size());
   report.skipped_empty = work.skipped_empty;
+  report.cut_away = work.cut_away;
   if (!work.documents.empty()) {
     EAGLET_RETURN_IF_ERROR(tell_forecast(work, options, header, progress));
-    progress.begin("extract", rows - static_cast<std::uint64_t>(work.skipped_empty), "documents",
-                   static_cast<std::uint64_t>(work.already_done));
+    progress.begin("extract", rows - static_cast<std::uint64_t>(work.skipped_empty + work.cut_away),
+                   "documents", static_cast<std::uint64_t>(work.already_done));
     EAGLET_RETURN_IF_ERROR(take_states(&work, options, header, writer.get(), &report, progress));
   }
   EAGLET_RETURN_IF_ERROR(writer->finish());

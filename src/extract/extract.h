@@ -14,7 +14,7 @@ struct ExtractOptions {
   std::string conversations_path;
   std::string store_path;                      // directory
   std::vector<std::int32_t> target_layer_ids;  // empty: [2, L/2, L-3]; the last state is always added
-  std::int64_t max_seq_len = 0;                // cut documents to this many tokens + 1; 0 = no cut
+  std::int64_t max_seq_len = 0;                // cut documents to this many tokens; 0 = no cut
   std::uint64_t shard_bytes = std::uint64_t{1} << 30;
   int threads = 0;
   std::string weights = "auto";  // auto | stored | f16 | f32: TargetWeightsAs
@@ -22,7 +22,8 @@ struct ExtractOptions {
 };
 
 struct ExtractReport {
-  std::int64_t documents = 0, already_done = 0, broken_lines = 0, skipped_empty = 0;
+  std::int64_t documents = 0, already_done = 0, broken_lines = 0;
+  std::int64_t skipped_empty = 0, cut_away = 0;    // nothing supervised; nothing left under the length limit
   std::int64_t tokens = 0, supervised_tokens = 0;  // whole store
   std::uint64_t state_bytes = 0;                   // whole store on disk
   double seconds = 0, tokens_per_second = 0;       // this run

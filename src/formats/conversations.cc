@@ -3,24 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <limits>
+#include <memory>
 #include <unordered_set>
 
-#include "base/files.h"
+#include "base/hash.h"
+#include "formats/json_field.h"
+#include "formats/row_source.h"
 
 namespace eaglet {
 namespace {
 
 Status bad(const std::string& what) {
-  return Status(StatusCode::kDataLoss, what);
+  return bad_row(what);
 }
-
-/// A value as it may stand in an error line: short, never throwing on odd bytes.
 std::string shown(const Json& value) {
-  std::string text = json_line(value);
-  if (text.size() > 40) text = text.substr(0, 37) + "...";
-  return text;
+  return json_shown(value);
+}
+const Json* field(const Json& row, const char* name) {
+  return json_field(row, name);
 }
 
 Result<Json> parse_row(std::string_view line) {
@@ -29,19 +30,21 @@ Result<Json> parse_row(std::string_view line) {
   return row;
 }
 
-/// nullptr when the field is absent or null.
-const Json* field(const Json& row, const char* name) {
-  const auto it = row.find(name);
-  return it == row.end() || it->is_null() ? nullptr : &*it;
+/// Empty when the row has none: it then gets one from its content.
+Result<std::string> read_id(const Json& row) {
+  for (const char* name : {"id", "uuid", "conversation_id"}) {
+    const Json* id = field(row, name);
+    if (id == nullptr) continue;
+    if (id->is_number_integer()) return id->dump();
+    if (!id->is_string()) return bad(fmt::format("field '{}' is {}, must be a text", name, shown(*id)));
+    if (id->get_ref<const std::string&>().empty()) return bad(fmt::format("field '{}' is empty", name));
+    return id->get<std::string>();
+  }
+  return std::string();
 }
 
-Result<std::string> read_id(const Json& row) {
-  const Json* id = field(row, "id");
-  if (id == nullptr) return bad("field 'id' is missing");
-  if (id->is_number_integer()) return id->dump();
-  if (!id->is_string()) return bad("field 'id' is " + shown(*id) + ", must be a text");
-  if (id->get_ref<const std::string&>().empty()) return bad("field 'id' is empty");
-  return id->get<std::string>();
+std::string id_of_tokens(const std::vector<std::int32_t>& ids) {
+  return "h-" + hex64(xxh64(ids.data(), ids.size() * sizeof(std::int32_t)));
 }
 
 Result<std::string> read_text(const Json& row, const char* name) {
@@ -135,58 +138,24 @@ Result<Json> read_messages(const Json& row) {
   return *messages;
 }
 
-/// Content as one text: a string, or a list of {"type": "text", "text": ...} parts joined in order.
-Result<std::string> plain_content(const Json& turn, std::size_t number) {
-  const Json* content = field(turn, "content");
-  if (content == nullptr) return bad(fmt::format("field 'messages' turn {} has no content", number));
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array())
-    return bad(fmt::format("field 'messages' turn {} has content that is no text", number));
-  std::string joined;
-  for (const Json& part : *content) {
-    if (!part.is_object() || !part.contains("text") || !part["text"].is_string())
-      return bad(fmt::format("field 'messages' turn {} has a content part that is no text", number));
-    joined += part["text"].get_ref<const std::string&>();
-  }
-  return joined;
-}
-
-Result<Json> plain_messages(const Json& messages) {
-  Json plain = Json::array();
-  for (const Json& turn : messages) {
-    std::string role = turn["role"].get<std::string>();
-    std::transform(role.begin(), role.end(), role.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (role != "system" && role != "user" && role != "assistant" && role != "tool")
-      return bad("field 'messages' has the unknown role " + shown(turn["role"]));
-    EAGLET_ASSIGN_OR_RETURN(std::string content, plain_content(turn, plain.size()));
-    Json copy = turn;
-    copy["role"] = role;
-    copy["content"] = content;
-    plain.push_back(std::move(copy));
-  }
-  return plain;
-}
-
-/// Walks the lines of a file: `use(line)` says what is wrong with one, or takes it in. Only '\n' ends a line
-/// (U+2028 and friends are text); a '\r' before it is white space to the JSON parser.
+/// Walks the rows of a file: `use(text)` says what is wrong with one, or takes it in.
 template <class File, class Use>
 Status read_lines(const std::string& path, const char* what_a_line_is, File* file, const Use& use) {
-  EAGLET_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::open(path));
-  std::string_view rest(reinterpret_cast<const char*>(mapped.data()), mapped.bytes());
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<RowSource> rows, RowSource::open(path));
   std::uint64_t used = 0;
-  while (!rest.empty()) {
-    const std::size_t end = rest.find('\n');
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
+  RowText row;
+  for (;;) {
+    EAGLET_ASSIGN_OR_RETURN(const bool there, rows->next(&row));
+    if (!there) break;
     ++file->lines;
-    if (line.find_first_not_of(" \t\r") == line.npos) {
+    if (row.blank()) {
       ++file->blank_lines;
       continue;
     }
-    const Status problem = use(line);
+    const Status problem = use(row.text);
     if (problem.ok())
       ++used;
-    else if (end == line.npos)
+    else if (row.unfinished)
       file->broken.push_back(
           {file->lines, problem.what() + "; the last line has no end: its writer was stopped there"});
     else
@@ -220,6 +189,9 @@ Result<Conversation> parse_conversation(std::string_view line) {
   EAGLET_ASSIGN_OR_RETURN(conversation.finish_reason, read_finish_reason(row));
   EAGLET_ASSIGN_OR_RETURN(conversation.messages, read_messages(row));
   EAGLET_ASSIGN_OR_RETURN(conversation.text, read_text(row, "text"));
+  EAGLET_ASSIGN_OR_RETURN(conversation.prompt_hash, read_text(row, "prompt_hash"));
+  if (const Json* tools = field(row, "tools")) conversation.tools = *tools;
+  if (conversation.id.empty()) conversation.id = id_of_tokens(conversation.input_ids);
   return conversation;
 }
 
@@ -230,7 +202,9 @@ std::string conversation_line(const Conversation& conversation) {
   row["loss_mask"] = conversation.loss_mask;
   if (!conversation.finish_reason.empty()) row["finish_reason"] = conversation.finish_reason;
   if (!conversation.messages.is_null()) row["messages"] = conversation.messages;
+  if (!conversation.tools.is_null()) row["tools"] = conversation.tools;
   if (!conversation.text.empty()) row["text"] = conversation.text;
+  if (!conversation.prompt_hash.empty()) row["prompt_hash"] = conversation.prompt_hash;
   return json_line(row);
 }
 
@@ -246,25 +220,69 @@ Result<ConversationFile> read_conversations(const std::string& path) {
   return file;
 }
 
-Result<Prompt> parse_prompt(std::string_view line) {
-  EAGLET_ASSIGN_OR_RETURN(Json row, parse_row(line));
+Result<Regenerate> regenerate_from_name(const std::string& name) {
+  if (name == "none") return Regenerate::kNone;
+  if (name == "last") return Regenerate::kLast;
+  if (name == "all") return Regenerate::kAll;
+  return Status(StatusCode::kUsage, "--regenerate \"" + name + "\" is not known", "",
+                "give none, last (the answer at the end) or all (every answer, turn by turn)");
+}
+
+std::string Prompt::hash() const {
+  if (prompt_ids.empty()) return talk_hash(messages, tools);
+  return hex64(xxh64(prompt_ids.data(), prompt_ids.size() * sizeof(std::int32_t)));
+}
+
+Result<Prompt> parse_prompt(std::string_view line, Regenerate regenerate) {
+  EAGLET_ASSIGN_OR_RETURN(const Json row, parse_row(line));
   Prompt prompt;
   EAGLET_ASSIGN_OR_RETURN(prompt.id, read_id(row));
-  EAGLET_ASSIGN_OR_RETURN(Json messages, read_messages(row));
-  if (!messages.is_null()) {
-    EAGLET_ASSIGN_OR_RETURN(prompt.messages, plain_messages(messages));
+  if (has_turns(row)) {
+    EAGLET_ASSIGN_OR_RETURN(Talk talk, read_talk(row));
+    prompt.messages = std::move(talk.messages);
+    prompt.tools = std::move(talk.tools);
+    prompt.warnings = std::move(talk.warnings);
   }
   if (field(row, "prompt_ids") != nullptr) {
     EAGLET_ASSIGN_OR_RETURN(prompt.prompt_ids, read_ids(row, "prompt_ids"));
     if (prompt.prompt_ids.empty()) return bad("field 'prompt_ids' is empty");
+    if (prompt.id.empty()) prompt.id = id_of_tokens(prompt.prompt_ids);
     return prompt;
   }
   if (prompt.messages.is_null()) return bad("field 'messages' is missing (and there are no 'prompt_ids')");
-  if (prompt.messages.empty()) return bad("field 'messages' is empty");
+  if (regenerate == Regenerate::kLast)
+    while (!prompt.messages.empty() && prompt.messages.back()["role"] == "assistant")
+      prompt.messages.erase(prompt.messages.size() - 1);
+  if (prompt.id.empty()) prompt.id = "h-" + talk_hash(prompt.messages, prompt.tools);
+  if (prompt.messages.empty()) return bad("field 'messages' has no turn that could be answered");
   const std::string last_role = prompt.messages.back()["role"].get<std::string>();
-  if (last_role != "user" && last_role != "tool")
-    return bad("field 'messages' ends with a " + last_role + " turn, so there is nothing to answer");
+  const bool asks = last_role == "user" || last_role == "tool";
+  if (!asks && !(regenerate == Regenerate::kAll && has_answer(prompt.messages)))
+    return bad("field 'messages' ends with a turn of the " + last_role + ", so there is nothing to answer" +
+               (last_role == "assistant" && regenerate == Regenerate::kNone
+                    ? " (--regenerate last or all writes its answers anew)"
+                    : ""));
   return prompt;
+}
+
+Result<AnsweredRow> parse_answered_row(std::string_view line) {
+  EAGLET_ASSIGN_OR_RETURN(const Json row, parse_row(line));
+  AnsweredRow answered;
+  answered.has_tokens = field(row, "input_ids") != nullptr || field(row, "response_ids") != nullptr;
+  if (answered.has_tokens) {
+    EAGLET_ASSIGN_OR_RETURN(answered.tokens, parse_conversation(line));
+    answered.id = answered.tokens.id;
+    return answered;
+  }
+  if (!has_turns(row))
+    return bad("the row has neither turns ('messages', 'conversations') nor token ids ('input_ids')");
+  EAGLET_ASSIGN_OR_RETURN(answered.talk, read_talk(row));
+  EAGLET_ASSIGN_OR_RETURN(answered.id, read_id(row));
+  if (answered.id.empty()) answered.id = "h-" + talk_hash(answered.talk.messages, answered.talk.tools);
+  answered.talk.id = answered.id;
+  if (!has_answer(answered.talk.messages))
+    return bad("nothing to learn: no turn of the assistant follows a turn of the user");
+  return answered;
 }
 
 Result<PromptFile> read_prompts(const std::string& path) {

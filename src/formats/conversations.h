@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "formats/json.h"
+#include "formats/talk.h"
 
 namespace eaglet {
 
@@ -17,7 +18,9 @@ struct Conversation {
   std::vector<std::uint8_t> loss_mask;  // same length, 1 where the target itself wrote the token
   std::string finish_reason;            // "stop" (end token included in input_ids) or "length"
   Json messages;                        // role/content, thinking in reasoning_content; may be null
+  Json tools;                           // tool definitions that stood in the prompt, or null
   std::string text;                     // the answer as text; may be empty
+  std::string prompt_hash;              // of what was asked (talk_hash), or empty
   std::int64_t prompt_tokens() const;   // tokens before the first supervised one
 };
 
@@ -35,9 +38,9 @@ struct ConversationFile {
   std::uint64_t blank_lines = 0;
 };
 
-/// Reads our own rows and rows of prompt_ids + response_ids + stop ("eos" | "limit").
-/// A half last line without newline (a killed writer) counts as broken; a whole one without newline is read.
-/// kNotFound, kDataLoss (no usable line at all: the first reason is told).
+/// Reads our own rows and rows of prompt_ids + response_ids + stop ("eos" | "limit"): JSON lines or one JSON
+/// list, plain, gzip or zstd. A half last line without newline (a killed writer) counts as broken; a whole
+/// one without newline is read. kNotFound, kDataLoss (no usable line at all: the first reason is told).
 Result<ConversationFile> read_conversations(const std::string& path);
 /// One row. Errors name the field.
 Result<Conversation> parse_conversation(std::string_view line);
@@ -47,18 +50,38 @@ std::string conversation_line(const Conversation& conversation);
 /// A prompt to be answered.
 struct Prompt {
   std::string id;
-  Json messages;                         // array of {role, content}; null when prompt_ids are given
+  Json messages;                         // turns in our one shape (talk.h); null when only ids are given
+  Json tools;                            // tool definitions, or null
   std::vector<std::int32_t> prompt_ids;  // when given, used as they are, without the chat template
+  std::vector<std::string> warnings;     // odd, but usable
+  /// Equal for the same question, whatever its row looks like (talk_hash, or over the ids).
+  std::string hash() const;
 };
 struct PromptFile {
   std::vector<Prompt> prompts;
   std::vector<BrokenLine> broken;  // duplicates of an id count here too
   std::uint64_t lines = 0, blank_lines = 0;
 };
-/// One row: id and messages (the last turn is the one to answer) or prompt_ids. Role names are lower-cased,
-/// content given as a list of text parts is joined. Errors name the field.
-Result<Prompt> parse_prompt(std::string_view line);
+/// Which turns of the assistant are to be written anew.
+enum class Regenerate { kNone, kLast, kAll };
+/// "none", "last", "all"; kUsage.
+Result<Regenerate> regenerate_from_name(const std::string& name);
+
+/// One row: turns (talk.h) or prompt_ids; without an id it gets one from its content. The last turn is the
+/// one to answer; with kLast answers at the end are dropped first, with kAll turns stay as they are. Errors
+/// name the field.
+Result<Prompt> parse_prompt(std::string_view line, Regenerate regenerate = Regenerate::kNone);
 /// kNotFound, kDataLoss (no usable line at all).
 Result<PromptFile> read_prompts(const std::string& path);
+
+/// A row of answers in either form: token ids with their mask, or a talk that has to be rendered.
+struct AnsweredRow {
+  std::string id;
+  bool has_tokens = false;
+  Conversation tokens;  // when has_tokens
+  Talk talk;            // else
+};
+/// Any row that holds answers, with an id from its content when it has none. Errors name the field.
+Result<AnsweredRow> parse_answered_row(std::string_view line);
 
 }  // namespace eaglet

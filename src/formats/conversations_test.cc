@@ -90,7 +90,6 @@ TEST(Conversations, OddBytesInAnAnswerAreReplacedNotThrown) {
 
 TEST(Conversations, EveryReasonNamesTheField) {
   EXPECT_THAT(reason_of("[1]"), HasSubstr("not a JSON object"));
-  EXPECT_THAT(reason_of(R"({"input_ids":[1],"loss_mask":[1]})"), HasSubstr("'id' is missing"));
   EXPECT_THAT(reason_of(R"({"id":"","input_ids":[1],"loss_mask":[1]})"), HasSubstr("'id' is empty"));
   EXPECT_THAT(reason_of(R"({"id":[1],"input_ids":[1],"loss_mask":[1]})"), HasSubstr("'id' is [1]"));
   EXPECT_THAT(reason_of(R"({"id":"a"})"), HasSubstr("'input_ids' is missing"));
@@ -154,7 +153,7 @@ TEST(Conversations, NothingUsableIsAnError) {
   EXPECT_THAT(read_prompts(empty).status().what(), HasSubstr("holds no prompt"));
   const auto broken = read_conversations(temporary_file("\n{}\n"));
   EXPECT_EQ(broken.status().code(), StatusCode::kDataLoss);
-  EXPECT_THAT(broken.status().what(), HasSubstr("line 2: field 'id' is missing"));
+  EXPECT_THAT(broken.status().what(), HasSubstr("line 2: field 'input_ids' is missing"));
 }
 
 TEST(Prompts, MessagesAndIds) {
@@ -169,8 +168,29 @@ TEST(Prompts, MessagesAndIds) {
   EXPECT_TRUE(ids->messages.is_null());
 }
 
+TEST(Prompts, WithoutAnIdTheContentNamesThem) {
+  const auto plain = parse_prompt(R"({"messages":[{"role":"user","content":"hi"}]})");
+  const auto other = parse_prompt(R"({"conversations":[{"from":"human","value":"hi"}]})");
+  const auto different = parse_prompt(R"({"prompt":"hello"})");
+  ASSERT_TRUE(plain.ok() && other.ok() && different.ok());
+  EXPECT_EQ(plain->id, other->id);
+  EXPECT_EQ(plain->hash(), other->hash());
+  EXPECT_NE(plain->id, different->id);
+  EXPECT_EQ(parse_prompt(R"({"uuid":"u7","prompt":"hello"})")->id, "u7");
+}
+
+TEST(Prompts, AnswersAtTheEndCanBeDroppedOrWrittenAnew) {
+  const std::string talk =
+      R"({"id":"t","messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},)"
+      R"({"role":"user","content":"c"},{"role":"assistant","content":"d"}]})";
+  EXPECT_THAT(prompt_reason_of(talk), HasSubstr("--regenerate last"));
+  EXPECT_EQ(parse_prompt(talk, Regenerate::kLast)->messages.size(), 3u);
+  EXPECT_EQ(parse_prompt(talk, Regenerate::kAll)->messages.size(), 4u);
+  EXPECT_FALSE(regenerate_from_name("some").ok());
+}
+
 TEST(Prompts, Reasons) {
-  EXPECT_THAT(prompt_reason_of(R"({"messages":[]})"), HasSubstr("'id' is missing"));
+  EXPECT_THAT(prompt_reason_of(R"({"messages":[]})"), HasSubstr("'messages' is empty"));
   EXPECT_THAT(prompt_reason_of(R"({"id":"p"})"), HasSubstr("'messages' is missing"));
   EXPECT_THAT(prompt_reason_of(R"({"id":"p","messages":[]})"), HasSubstr("'messages' is empty"));
   EXPECT_THAT(prompt_reason_of(R"({"id":"p","messages":[{"role":"critic","content":"x"}]})"),

@@ -1,1 +1,1 @@
-set(EAGLET_ROOM_LIBRARIES nlohmann_json::nlohmann_json LlamaCpp::llama)
+set(EAGLET_ROOM_LIBRARIES nlohmann_json::nlohmann_json LlamaCpp::llama ZLIB::ZLIB zstd::libzstd_shared)

@@ -179,7 +179,7 @@ Result<std::vector<std::int64_t>> SafetensorsFile::read_i64(const std::string& n
 }
 
 Status write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+                         const std::map<std::string, std::string>& metadata, const TensorBytes& bytes_of) {
   json header = json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t at = 0;
@@ -198,8 +198,13 @@ Status write_safetensors(const std::string& path, const std::vector<TensorView>&
   EAGLET_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
   EAGLET_RETURN_IF_ERROR(file.write(&header_bytes, 8));
   EAGLET_RETURN_IF_ERROR(file.write(text));
-  for (std::size_t i = 0; i < tensors.size(); ++i)
-    EAGLET_RETURN_IF_ERROR(file.write(tensors[i].data, sizes[i]));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const void* data = tensors[i].data;
+    if (data == nullptr && bytes_of && sizes[i] > 0) {
+      EAGLET_ASSIGN_OR_RETURN(data, bytes_of(i));
+    }
+    EAGLET_RETURN_IF_ERROR(file.write(data, sizes[i]));
+  }
   return file.commit();
 }
 

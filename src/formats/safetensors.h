@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -41,6 +42,8 @@ class SafetensorsFile {
   const std::byte* data(const SafetensorsEntry& entry) const {
     return file_.data() + data_start_ + entry.offset;
   }
+  /// The file's first byte, where it is mapped: data(entry) - bytes_begin() is a tensor's place in the file.
+  const std::byte* bytes_begin() const { return file_.data(); }
 
   /// The tensor as fp32 (from F32, BF16, F16, F64). kNotFound / kInvalidArgument name tensor and file.
   Result<std::vector<float>> read_f32(const std::string& name) const;
@@ -60,11 +63,16 @@ struct TensorView {
   std::string name;
   Dtype dtype = Dtype::kF32;
   std::vector<std::int64_t> shape;
-  const void* data = nullptr;
+  const void* data = nullptr;  // nullptr: asked for when its turn has come
 };
 
+/// Bytes of tensor i of those to be written; they must stay until the next call.
+using TensorBytes = std::function<Result<const void*>(std::size_t i)>;
+
 /// Writes temporary name, sync, rename. Tensors are laid out in the given order, 8-byte aligned header.
+/// `bytes_of` gives those that have no data yet, one after the other, so not all need be in memory at once.
 Status write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
-                         const std::map<std::string, std::string>& metadata = {});
+                         const std::map<std::string, std::string>& metadata = {},
+                         const TensorBytes& bytes_of = {});
 
 }  // namespace eaglet

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "formats/row_source.h"
+
 namespace eaglet {
 namespace {
 
@@ -27,7 +29,7 @@ Status check_settings(const std::string& path, const Json& settings, bool has_an
   if (has_answers && path_exists(beside)) {
     EAGLET_ASSIGN_OR_RETURN(const Json before, read_json_file(beside));
     for (const auto& [key, value] : settings.items())
-      if (key != "weights_as" && (!before.contains(key) || before[key] != value))
+      if (key != "weights_as" && key != "record" && (!before.contains(key) || before[key] != value))
         return Status(StatusCode::kConfig,
                       "the answers in this file were made with other settings: " + key + " was " +
                           (before.contains(key) ? before[key].dump() : "not given") + ", is " + value.dump(),
@@ -47,7 +49,9 @@ std::string side_file(const std::string& path, const std::string& ending) {
 AnswerFile::AnswerFile(AnswerFile&& other) noexcept
     : lock_fd_(std::exchange(other.lock_fd_, -1)),
       lines_(std::move(other.lines_)),
+      path_(std::move(other.path_)),
       finished_(std::move(other.finished_)),
+      parts_(std::move(other.parts_)),
       totals_(other.totals_) {}
 
 AnswerFile::~AnswerFile() {
@@ -63,23 +67,74 @@ Result<AnswerFile> AnswerFile::open(const std::string& path, const Json& setting
     ::close(lock_fd);
     return lines.status();
   }
-  AnswerFile file(lock_fd, std::move(*lines));
-  EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, file_bytes(path));
-  if (bytes > 0) {
-    EAGLET_ASSIGN_OR_RETURN(const ConversationFile before, read_conversations(path));
-    if (!before.broken.empty())
-      return Status(StatusCode::kDataLoss,
-                    "line " + std::to_string(before.broken[0].line) +
-                        " is not an answer of ours: " + before.broken[0].reason,
-                    path, "remove that line, or give another --output");
-    for (const Conversation& answer : before.conversations) file.count(answer);
-  }
+  AnswerFile file(lock_fd, std::move(*lines), path);
+  EAGLET_RETURN_IF_ERROR(file.read_finished(path));
   EAGLET_RETURN_IF_ERROR(check_settings(path, settings, file.totals_.answers > 0));
   return file;
 }
 
+Status AnswerFile::read_finished(const std::string& path) {
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<RowSource> rows, RowSource::open(path));
+  RowText row;
+  for (;;) {
+    EAGLET_ASSIGN_OR_RETURN(const bool there, rows->next(&row));
+    if (!there) return Status();
+    if (row.blank()) continue;
+    const Result<Conversation> answer = parse_conversation(row.text);
+    if (!answer.ok())
+      return Status(
+          StatusCode::kDataLoss,
+          "line " + std::to_string(row.number) + " is not an answer of ours: " + answer.status().what(), path,
+          "remove that line, or give another --output");
+    count(*answer);
+  }
+}
+
+Status AnswerFile::check_same(const Prompt& prompt) const {
+  const std::string before = prompt_hash(prompt.id);
+  if (before.empty() || before == prompt.hash()) return Status();
+  return Status(StatusCode::kConfig,
+                "the prompt " + prompt.id + " is not the one that was answered under this id", path_,
+                "give the prompts another id, or another --output to start anew");
+}
+
+std::string part_id(const std::string& id, std::size_t part, std::size_t parts) {
+  return parts == 1 ? id : id + "#" + std::to_string(part) + "/" + std::to_string(parts);
+}
+
+std::pair<std::string, std::size_t> whole_id(const std::string& row_id) {
+  const std::size_t hash = row_id.rfind('#'), slash = row_id.rfind('/');
+  if (hash == std::string::npos || slash == std::string::npos || slash < hash + 2) return {row_id, 1};
+  const auto number = [&](std::size_t from, std::size_t to) -> std::size_t {
+    std::size_t value = 0;
+    for (std::size_t i = from; i < to; ++i) {
+      if (row_id[i] < '0' || row_id[i] > '9' || value > 100000) return 0;
+      value = value * 10 + static_cast<std::size_t>(row_id[i] - '0');
+    }
+    return value;
+  };
+  const std::size_t part = number(hash + 1, slash), parts = number(slash + 1, row_id.size());
+  if (part == 0 || parts < 2 || part > parts) return {row_id, 1};
+  return {row_id.substr(0, hash), parts};
+}
+
+std::string AnswerFile::prompt_hash(const std::string& id) const {
+  const auto found = finished_.find(id);
+  return found == finished_.end() ? std::string() : found->second;
+}
+
 void AnswerFile::count(const Conversation& answer) {
-  finished_.insert(answer.id);
+  const auto [id, parts] = whole_id(answer.id);
+  if (parts > 1) {
+    std::set<std::string>& here = parts_[id];
+    here.insert(answer.id);
+    if (here.size() == parts) {
+      parts_.erase(id);
+      finished_[id] = answer.prompt_hash;
+    }
+  } else {
+    finished_[id] = answer.prompt_hash;
+  }
   const std::int64_t prompt = answer.prompt_tokens();
   ++totals_.answers;
   totals_.prompt_tokens += prompt;
@@ -88,9 +143,18 @@ void AnswerFile::count(const Conversation& answer) {
   if (answer.text.empty()) ++totals_.empty;
 }
 
-Status AnswerFile::append(const Conversation& answer) {
-  EAGLET_RETURN_IF_ERROR(lines_.append(conversation_line(answer)));
-  count(answer);
+Status AnswerFile::append(const std::vector<Conversation>& rows) {
+  std::string lines;
+  std::vector<const Conversation*> added;
+  for (const Conversation& row : rows) {
+    const auto before = parts_.find(whole_id(row.id).first);
+    if (before != parts_.end() && before->second.contains(row.id)) continue;  // a kill left it here
+    lines += (lines.empty() ? "" : "\n") + conversation_line(row);
+    added.push_back(&row);
+  }
+  if (added.empty()) return Status();
+  EAGLET_RETURN_IF_ERROR(lines_.append(lines));
+  for (const Conversation* row : added) count(*row);
   return Status();
 }
 

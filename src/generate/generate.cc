@@ -11,6 +11,8 @@
 #include "base/interrupt.h"
 #include "formats/conversations.h"
 #include "generate/answer_file.h"
+#include "generate/served.h"
+#include "generate/served_talk.h"
 #include "generate/thinking.h"
 #include "verifier/chat_template.h"
 #include "verifier/generator.h"
@@ -75,7 +77,10 @@ class PromptTokens {
                                 std::vector<Refused>* refused) {
     std::deque<Asked> asked;
     for (Prompt& prompt : prompts) {
-      if (answers.has(prompt.id)) continue;
+      if (answers.has(prompt.id)) {
+        EAGLET_RETURN_IF_ERROR(answers.check_same(prompt));
+        continue;
+      }
       Asked one;
       one.prompt = std::move(prompt);
       const Status status = fill(&one);
@@ -127,6 +132,7 @@ Conversation to_row(const Target& target, const Asked& asked, const GeneratedAns
   const SplitAnswer split = split_answer(pieces, asked.rendered);
   Conversation row;
   row.id = asked.prompt.id;
+  row.prompt_hash = asked.prompt.hash();
   row.input_ids = asked.tokens;
   row.input_ids.insert(row.input_ids.end(), answer.tokens.begin(), answer.tokens.end());
   row.loss_mask.assign(asked.tokens.size(), 0);
@@ -164,12 +170,6 @@ Status write_skipped(const GenerateOptions& options, const std::vector<BrokenLin
   if (!refused.empty())
     progress.note(fmt::format("{} prompts cannot be asked; all are named in {}", refused.size(), path));
   return Status();
-}
-
-/// The seed of one prompt: the same whatever its place in the file, its slot, or how often the run was
-/// resumed.
-std::uint32_t prompt_seed(std::uint64_t seed, const std::string& id) {
-  return static_cast<std::uint32_t>(xxh64(id.data(), id.size(), seed));
 }
 
 Status answer_all(const GenerateOptions& options, const Target& target, std::deque<Asked> asked,
@@ -224,6 +224,7 @@ void add_totals(const AnswerTotals& totals, GenerateReport* report) {
 
 Result<GenerateReport> generate(const GenerateOptions& options, Progress& progress) {
   EAGLET_RETURN_IF_ERROR(check_options(options));
+  if (!options.servers.empty()) return generate_served(options, progress);
   EAGLET_ASSIGN_OR_RETURN(PromptFile prompts, read_prompt_set(options));
   EAGLET_ASSIGN_OR_RETURN(const TargetWeightsAs weights, weights_as_from_name(options.weights));
   EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Target> target,
@@ -237,6 +238,9 @@ Result<GenerateReport> generate(const GenerateOptions& options, Progress& progre
   GenerateReport report;
   report.prompts = static_cast<std::int64_t>(prompts.prompts.size());
   report.broken_lines = static_cast<std::int64_t>(prompts.broken.size());
+  report.lines = static_cast<std::int64_t>(prompts.lines);
+  report.blank_lines = static_cast<std::int64_t>(prompts.blank_lines);
+  for (const BrokenLine& line : prompts.broken) ++report.left_out[reason_group(line.reason)];
   std::vector<Refused> refused;
   PromptTokens tokens(*target, options.max_tokens);
   EAGLET_ASSIGN_OR_RETURN(std::deque<Asked> asked, tokens.all(std::move(prompts.prompts), answers, &refused));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "device/gemm.h"
 #include "device/threads.h"
@@ -11,26 +12,22 @@
 namespace eaglet {
 namespace {
 
-// Rows (queries x heads of a group) of a score block: large enough for the GEMM to run near its peak, small
-// enough for the block (rows x keys) to stay in the cache; at very long documents the block shrinks to keep
-// scratch bounded.
-constexpr std::int64_t kBlockRows = 192;
-constexpr std::int64_t kMaxScores = 1 << 20;
+// Rows (queries x heads of a group) and keys of a score tile: large enough for the GEMM to run near its peak,
+// small enough for the tile to stay in the cache. A longer document takes more tiles, not larger ones.
+constexpr std::int64_t kBlockRows = 192, kTileKeys = 4096;
 
 struct Geometry {
   std::int64_t group, head_dim, query_width, key_width, block_queries;
   float scale;
 };
 
-Geometry geometry(const AttentionShape& shape, std::int64_t max_keys) {
+Geometry geometry(const AttentionShape& shape) {
   Geometry g;
   g.group = shape.num_heads / shape.num_kv_heads;
   g.head_dim = shape.head_dim;
   g.query_width = shape.num_heads * shape.head_dim;
   g.key_width = shape.num_kv_heads * shape.head_dim;
-  const std::int64_t rows =
-      std::min(kBlockRows, std::max<std::int64_t>(kMaxScores / std::max<std::int64_t>(max_keys, 1), 1));
-  g.block_queries = std::max<std::int64_t>(rows / g.group, 1);
+  g.block_queries = std::max<std::int64_t>(kBlockRows / g.group, 1);
   g.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
   return g;
 }
@@ -45,30 +42,45 @@ struct Block {
 };
 
 struct Scratch {
-  float *queries, *scores, *second, *out, *own;
+  float *queries, *scores, *second, *out, *own, *largest, *sum;
 };
 
 Scratch carve(const Geometry& g, std::int64_t max_keys, std::int64_t max_own, float* memory) {
-  const std::int64_t rows = g.block_queries * g.group;
+  const std::int64_t rows = g.block_queries * g.group, tile = std::min(max_keys, kTileKeys);
   Scratch s;
   s.queries = memory;
   s.out = s.queries + rows * g.head_dim;
-  s.own = s.out + rows * g.head_dim;
+  s.largest = s.out + rows * g.head_dim;
+  s.sum = s.largest + rows;
+  s.own = s.sum + rows;
   s.scores = s.own + rows * std::max<std::int64_t>(max_own, 1);
-  s.second = s.scores + rows * max_keys;
+  s.second = s.scores + rows * tile;
   return s;
+}
+
+// Keys [first, first + keys) of a block, counted from its first key.
+struct Tile {
+  std::int64_t first = 0, keys = 0;
+};
+
+template <class Body>
+void each_tile(std::int64_t keys, const Body& body) {
+  for (std::int64_t first = 0; first < keys; first += kTileKeys)
+    body(Tile{first, std::min(kTileKeys, keys - first)});
 }
 
 struct KeyRange {
   std::int64_t begin, end;  // relative to the block's first key
 };
 
-KeyRange visible(const AttentionShape& shape, const AttentionInputs& in, const Block& block,
+// The keys of a tile that a query sees, counted from the tile's first; none when end <= begin.
+KeyRange visible(const AttentionShape& shape, const AttentionInputs& in, const Block& block, const Tile& tile,
                  std::int64_t query, std::int64_t document_begin) {
-  const std::int64_t last = in.key_of_query[query];
+  const std::int64_t last = in.key_of_query[query], tile_begin = block.key_begin + tile.first;
   const std::int64_t first =
       shape.window > 0 ? std::max(document_begin, last - shape.window + 1) : document_begin;
-  return {first - block.key_begin, last + 1 - block.key_begin};
+  return {std::clamp<std::int64_t>(first - tile_begin, 0, tile.keys),
+          std::clamp<std::int64_t>(last + 1 - tile_begin, 0, tile.keys)};
 }
 
 Block make_block(const AttentionShape& shape, const AttentionInputs& in, const AttentionSpan& span,
@@ -104,76 +116,102 @@ const float* own_row(const Geometry& g, const AttentionInputs& in, const float* 
   return arrays[step] + in.own_index[step][query] * g.key_width + kv_head * g.head_dim;
 }
 
-void score_block(const Geometry& g, const Block& block, const float* packed_queries, const float* keys0,
-                 float* scores) {
-  gemm(Transpose::kNo, Transpose::kYes, block.rows(g), block.keys, g.head_dim, 1.0f, packed_queries,
-       g.head_dim, keys0 + block.key_begin * g.key_width + block.kv_head * g.head_dim, g.key_width, 0.0f,
-       scores, block.keys);
+const float* of_tile(const Geometry& g, const Block& block, const Tile& tile, const float* keys0) {
+  return keys0 + (block.key_begin + tile.first) * g.key_width + block.kv_head * g.head_dim;
+}
+float* of_tile(const Geometry& g, const Block& block, const Tile& tile, float* keys0) {
+  return keys0 + (block.key_begin + tile.first) * g.key_width + block.kv_head * g.head_dim;
 }
 
-// Scores -> probabilities in place (zero outside the visible range), own probabilities in s.own; writes
-// log_sum_exp.
-void softmax_block(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
-                   const Block& block, std::int64_t document_begin, const Scratch& s, float* log_sum_exp) {
+void score_tile(const Geometry& g, const Block& block, const Tile& tile, const float* packed_queries,
+                const float* keys0, float* scores) {
+  gemm(Transpose::kNo, Transpose::kYes, block.rows(g), tile.keys, g.head_dim, 1.0f, packed_queries,
+       g.head_dim, of_tile(g, block, tile, keys0), g.key_width, 0.0f, scores, tile.keys);
+}
+
+// Makes room for a larger maximum: what was summed so far shrinks by exp(before - now).
+float raise_maximum(const Geometry& g, float candidate, std::int64_t r, const Scratch& s) {
+  if (candidate <= s.largest[r]) return s.largest[r];
+  const float shrink = std::exp(s.largest[r] - candidate);  // 0 the first time: largest is -infinity
+  s.largest[r] = candidate;
+  s.sum[r] *= shrink;
+  vaxpby(0.0f, s.out + r * g.head_dim, shrink, g.head_dim, s.out + r * g.head_dim);
+  return candidate;
+}
+
+// Scores of a tile -> exp(score - largest so far), zero where a query sees nothing.
+void exponentiate_tile(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
+                       const Block& block, const Tile& tile, std::int64_t document_begin, const Scratch& s) {
   for (std::int64_t r = 0; r < block.rows(g); ++r) {
     const std::int64_t query = block.query_begin + r / g.group;
-    const KeyRange range = visible(shape, in, block, query, document_begin);
-    float* row = s.scores + r * block.keys;
-    float* own = s.own + r * in.num_own;
-    const float* q = s.queries + r * g.head_dim;
-    float best = g.scale * vmax(row + range.begin, range.end - range.begin);
-    for (std::int64_t j = 0; j < in.num_own; ++j) {
-      own[j] = g.scale * vdot(q, own_row(g, in, in.own_keys, j, query, block.kv_head), g.head_dim);
-      best = std::max(best, own[j]);
+    const KeyRange range = visible(shape, in, block, tile, query, document_begin);
+    float* row = s.scores + r * tile.keys;
+    if (range.end <= range.begin) {
+      std::fill(row, row + tile.keys, 0.0f);
+      continue;
     }
-    float sum = vexp_sum(row + range.begin, range.end - range.begin, g.scale, best, row + range.begin);
-    for (std::int64_t j = 0; j < in.num_own; ++j) sum += own[j] = std::exp(own[j] - best);
-    const float inverse = 1.0f / sum;
+    const std::int64_t n = range.end - range.begin;
+    const float largest = raise_maximum(g, g.scale * vmax(row + range.begin, n), r, s);
+    s.sum[r] += vexp_sum(row + range.begin, n, g.scale, largest, row + range.begin);
     std::fill(row, row + range.begin, 0.0f);
-    vaxpby(0.0f, row + range.begin, inverse, range.end - range.begin, row + range.begin);
-    std::fill(row + range.end, row + block.keys, 0.0f);
-    for (std::int64_t j = 0; j < in.num_own; ++j) own[j] *= inverse;
-    log_sum_exp[query * shape.num_heads + block.kv_head * g.group + r % g.group] = best + std::log(sum);
+    std::fill(row + range.end, row + tile.keys, 0.0f);
   }
 }
 
-void add_own_values(const Geometry& g, const AttentionInputs& in, const Block& block, const Scratch& s) {
-  for (std::int64_t r = 0; r < block.rows(g); ++r)
-    for (std::int64_t j = 0; j < in.num_own; ++j)
-      vaxpy(s.own[r * in.num_own + j],
-            own_row(g, in, in.own_values, j, block.query_begin + r / g.group, block.kv_head), g.head_dim,
-            s.out + r * g.head_dim);
+// The keys that a row made itself at later steps, then the division by the whole sum.
+void finish_rows(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
+                 const Block& block, const Scratch& s, float* log_sum_exp) {
+  for (std::int64_t r = 0; r < block.rows(g); ++r) {
+    const std::int64_t query = block.query_begin + r / g.group;
+    float* out = s.out + r * g.head_dim;
+    for (std::int64_t j = 0; j < in.num_own; ++j) {
+      const float* key = own_row(g, in, in.own_keys, j, query, block.kv_head);
+      const float score = g.scale * vdot(s.queries + r * g.head_dim, key, g.head_dim);
+      const float p = std::exp(score - raise_maximum(g, score, r, s));
+      s.sum[r] += p;
+      vaxpy(p, own_row(g, in, in.own_values, j, query, block.kv_head), g.head_dim, out);
+    }
+    vaxpby(0.0f, out, 1.0f / s.sum[r], g.head_dim, out);
+    log_sum_exp[query * shape.num_heads + block.kv_head * g.group + r % g.group] =
+        s.largest[r] + std::log(s.sum[r]);
+  }
 }
 
 void forward_block(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
                    const AttentionSpan& span, const Block& block, const Scratch& s, float* out,
                    float* log_sum_exp) {
+  const std::int64_t rows = block.rows(g);
   pack(g, block, in.queries, s.queries);
-  score_block(g, block, s.queries, in.keys0, s.scores);
-  softmax_block(shape, g, in, block, span.key_begin, s, log_sum_exp);
-  gemm(Transpose::kNo, Transpose::kNo, block.rows(g), g.head_dim, block.keys, 1.0f, s.scores, block.keys,
-       in.values0 + block.key_begin * g.key_width + block.kv_head * g.head_dim, g.key_width, 0.0f, s.out,
-       g.head_dim);
-  add_own_values(g, in, block, s);
+  std::fill(s.out, s.out + rows * g.head_dim, 0.0f);
+  std::fill(s.largest, s.largest + rows, -std::numeric_limits<float>::infinity());
+  std::fill(s.sum, s.sum + rows, 0.0f);
+  each_tile(block.keys, [&](const Tile& tile) {
+    score_tile(g, block, tile, s.queries, in.keys0, s.scores);
+    exponentiate_tile(shape, g, in, block, tile, span.key_begin, s);
+    gemm(Transpose::kNo, Transpose::kNo, rows, g.head_dim, tile.keys, 1.0f, s.scores, tile.keys,
+         of_tile(g, block, tile, in.values0), g.key_width, 1.0f, s.out, g.head_dim);
+  });
+  finish_rows(shape, g, in, block, s, log_sum_exp);
   unpack(g, block, s.out, out);
 }
 
-// Scores -> probabilities again, from the stored log_sum_exp.
+float lse_of(const AttentionShape& shape, const Geometry& g, const Block& block, std::int64_t r,
+             const float* log_sum_exp) {
+  const std::int64_t query = block.query_begin + r / g.group;
+  return log_sum_exp[query * shape.num_heads + block.kv_head * g.group + r % g.group];
+}
+
+// Scores of a tile -> probabilities again, from the stored log_sum_exp.
 void probabilities_again(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
-                         const Block& block, std::int64_t document_begin, const Scratch& s,
+                         const Block& block, const Tile& tile, std::int64_t document_begin, const Scratch& s,
                          const float* log_sum_exp) {
   for (std::int64_t r = 0; r < block.rows(g); ++r) {
-    const std::int64_t query = block.query_begin + r / g.group;
-    const KeyRange range = visible(shape, in, block, query, document_begin);
-    float* row = s.scores + r * block.keys;
-    const float lse = log_sum_exp[query * shape.num_heads + block.kv_head * g.group + r % g.group];
-    vexp_sum(row + range.begin, range.end - range.begin, g.scale, lse, row + range.begin);
-    std::fill(row, row + range.begin, 0.0f);
-    std::fill(row + range.end, row + block.keys, 0.0f);
-    for (std::int64_t j = 0; j < in.num_own; ++j) {
-      const float* key = own_row(g, in, in.own_keys, j, query, block.kv_head);
-      s.own[r * in.num_own + j] = std::exp(g.scale * vdot(s.queries + r * g.head_dim, key, g.head_dim) - lse);
-    }
+    const KeyRange range = visible(shape, in, block, tile, block.query_begin + r / g.group, document_begin);
+    float* row = s.scores + r * tile.keys;
+    const std::int64_t begin = std::min(range.begin, range.end);
+    vexp_sum(row + begin, range.end - begin, g.scale, lse_of(shape, g, block, r, log_sum_exp), row + begin);
+    std::fill(row, row + begin, 0.0f);
+    std::fill(row + range.end, row + tile.keys, 0.0f);
   }
 }
 
@@ -182,24 +220,41 @@ float* own_gradient(const Geometry& g, const AttentionInputs& in, float* const* 
   return arrays[step] + in.own_index[step][query] * g.key_width + kv_head * g.head_dim;
 }
 
-// delta = sum_j p_j dp_j = <out, d_out>; then dS, and everything that flows through the own keys.
-void backward_rows(const Geometry& g, const AttentionInputs& in, const Block& block, const Scratch& s,
-                   const float* d_out, const float* delta, const AttentionGradients& gradients,
-                   float* d_queries) {
+// Everything that flows through the own keys; delta = sum_j p_j dp_j = <out, d_out>.
+void backward_own(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
+                  const Block& block, const Scratch& s, const float* d_out, const float* delta,
+                  const float* log_sum_exp, const AttentionGradients& gradients, float* d_queries) {
   for (std::int64_t r = 0; r < block.rows(g); ++r) {
     const std::int64_t query = block.query_begin + r / g.group;
-    vsoftmax_backward(s.scores + r * block.keys, g.scale, delta[r], block.keys, s.second + r * block.keys);
+    const float lse = lse_of(shape, g, block, r, log_sum_exp);
+    const float *q = s.queries + r * g.head_dim, *dor = d_out + r * g.head_dim;
     for (std::int64_t j = 0; j < in.num_own; ++j) {
-      const float p = s.own[r * in.num_own + j];
-      const float* dor = d_out + r * g.head_dim;
+      const float* key = own_row(g, in, in.own_keys, j, query, block.kv_head);
+      const float p = std::exp(g.scale * vdot(q, key, g.head_dim) - lse);
       const float dp = vdot(dor, own_row(g, in, in.own_values, j, query, block.kv_head), g.head_dim);
       const float ds = g.scale * p * (dp - delta[r]);
       vaxpy(p, dor, g.head_dim, own_gradient(g, in, gradients.d_own_values, j, query, block.kv_head));
-      vaxpy(ds, s.queries + r * g.head_dim, g.head_dim,
-            own_gradient(g, in, gradients.d_own_keys, j, query, block.kv_head));
-      vaxpy(ds, own_row(g, in, in.own_keys, j, query, block.kv_head), g.head_dim, d_queries + r * g.head_dim);
+      vaxpy(ds, q, g.head_dim, own_gradient(g, in, gradients.d_own_keys, j, query, block.kv_head));
+      vaxpy(ds, key, g.head_dim, d_queries + r * g.head_dim);
     }
   }
+}
+
+// dV0 += P^T dO, dP = dO V0^T, dS = scale * P (dP - delta), dQ += dS K0, dK0 += dS^T Q
+void backward_tile(const Geometry& g, const AttentionInputs& in, const Block& block, const Tile& tile,
+                   const Scratch& s, const float* packed_d_out, const float* delta,
+                   const AttentionGradients& gradients) {
+  const std::int64_t rows = block.rows(g);
+  gemm(Transpose::kYes, Transpose::kNo, tile.keys, g.head_dim, rows, 1.0f, s.scores, tile.keys, packed_d_out,
+       g.head_dim, 1.0f, of_tile(g, block, tile, gradients.d_values0), g.key_width);
+  gemm(Transpose::kNo, Transpose::kYes, rows, tile.keys, g.head_dim, 1.0f, packed_d_out, g.head_dim,
+       of_tile(g, block, tile, in.values0), g.key_width, 0.0f, s.second, tile.keys);
+  for (std::int64_t r = 0; r < rows; ++r)
+    vsoftmax_backward(s.scores + r * tile.keys, g.scale, delta[r], tile.keys, s.second + r * tile.keys);
+  gemm(Transpose::kNo, Transpose::kNo, rows, g.head_dim, tile.keys, 1.0f, s.second, tile.keys,
+       of_tile(g, block, tile, in.keys0), g.key_width, 1.0f, s.out, g.head_dim);
+  gemm(Transpose::kYes, Transpose::kNo, tile.keys, g.head_dim, rows, 1.0f, s.second, tile.keys, s.queries,
+       g.head_dim, 1.0f, of_tile(g, block, tile, gradients.d_keys0), g.key_width);
 }
 
 void backward_block(const AttentionShape& shape, const Geometry& g, const AttentionInputs& in,
@@ -207,25 +262,18 @@ void backward_block(const AttentionShape& shape, const Geometry& g, const Attent
                     float* delta, const float* out, const float* log_sum_exp,
                     const AttentionGradients& gradients) {
   const std::int64_t rows = block.rows(g);
-  const std::int64_t key_offset = block.key_begin * g.key_width + block.kv_head * g.head_dim;
   pack(g, block, out, s.out);
   pack(g, block, gradients.d_out, packed_d_out);
   for (std::int64_t r = 0; r < rows; ++r)
     delta[r] = vdot(s.out + r * g.head_dim, packed_d_out + r * g.head_dim, g.head_dim);
   pack(g, block, in.queries, s.queries);
-  score_block(g, block, s.queries, in.keys0, s.scores);
-  probabilities_again(shape, g, in, block, span.key_begin, s, log_sum_exp);
-  // dV0 += P^T dO, dP = dO V0^T
-  gemm(Transpose::kYes, Transpose::kNo, block.keys, g.head_dim, rows, 1.0f, s.scores, block.keys,
-       packed_d_out, g.head_dim, 1.0f, gradients.d_values0 + key_offset, g.key_width);
-  gemm(Transpose::kNo, Transpose::kYes, rows, block.keys, g.head_dim, 1.0f, packed_d_out, g.head_dim,
-       in.values0 + key_offset, g.key_width, 0.0f, s.second, block.keys);
   std::fill(s.out, s.out + rows * g.head_dim, 0.0f);  // from here on: the gradient of the queries
-  backward_rows(g, in, block, s, packed_d_out, delta, gradients, s.out);
-  gemm(Transpose::kNo, Transpose::kNo, rows, g.head_dim, block.keys, 1.0f, s.second, block.keys,
-       in.keys0 + key_offset, g.key_width, 1.0f, s.out, g.head_dim);
-  gemm(Transpose::kYes, Transpose::kNo, block.keys, g.head_dim, rows, 1.0f, s.second, block.keys, s.queries,
-       g.head_dim, 1.0f, gradients.d_keys0 + key_offset, g.key_width);
+  backward_own(shape, g, in, block, s, packed_d_out, delta, log_sum_exp, gradients, s.out);
+  each_tile(block.keys, [&](const Tile& tile) {
+    score_tile(g, block, tile, s.queries, in.keys0, s.scores);
+    probabilities_again(shape, g, in, block, tile, span.key_begin, s, log_sum_exp);
+    backward_tile(g, in, block, tile, s, packed_d_out, delta, gradients);
+  });
   unpack(g, block, s.out, gradients.d_queries);
 }
 
@@ -240,18 +288,15 @@ std::int64_t longest_span(const std::vector<AttentionSpan>& spans) {
 
 std::int64_t attention_scratch_floats(const AttentionShape& shape, std::int64_t max_keys,
                                       std::int64_t max_own) {
-  // The block shrinks when keys grow, so the largest need is not always at max_keys: rows * keys <=
-  // kMaxScores + one row.
-  const std::int64_t group = shape.num_heads / shape.num_kv_heads;
-  const std::int64_t rows = std::max(kBlockRows, group);
-  const std::int64_t scores = std::max(std::min(rows * max_keys, kMaxScores), group * max_keys);
-  return rows * (3 * shape.head_dim + std::max<std::int64_t>(max_own, 1) + 1) + 2 * scores;
+  const std::int64_t rows = std::max(kBlockRows, shape.num_heads / shape.num_kv_heads);
+  const std::int64_t tile = std::min(max_keys, kTileKeys);
+  return rows * (3 * shape.head_dim + std::max<std::int64_t>(max_own, 1) + 3) + 2 * rows * tile;
 }
 
 void attention(const AttentionShape& shape, const AttentionInputs& in, float* out, float* log_sum_exp,
                float* scratch, std::int64_t scratch_floats_per_thread) {
   const std::int64_t max_keys = longest_span(*in.spans);
-  const Geometry g = geometry(shape, max_keys);
+  const Geometry g = geometry(shape);
   const auto spans = static_cast<std::int64_t>(in.spans->size());
   parallel_items(spans * shape.num_kv_heads, [&](std::int64_t item, int thread) {
     const AttentionSpan& span = (*in.spans)[static_cast<std::size_t>(item / shape.num_kv_heads)];
@@ -268,7 +313,7 @@ void attention_backward(const AttentionShape& shape, const AttentionInputs& in, 
                         const float* log_sum_exp, const AttentionGradients& gradients, float* scratch,
                         std::int64_t scratch_floats_per_thread) {
   const std::int64_t max_keys = longest_span(*in.spans);
-  const Geometry g = geometry(shape, max_keys);
+  const Geometry g = geometry(shape);
   const std::int64_t block_rows = g.block_queries * g.group;
   const auto spans = static_cast<std::int64_t>(in.spans->size());
   parallel_items(spans * shape.num_kv_heads, [&](std::int64_t item, int thread) {

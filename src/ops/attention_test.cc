@@ -29,7 +29,7 @@ struct Case {
 };
 
 Case make_case(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window,
-               std::vector<std::int32_t> lengths, std::int64_t own_steps) {
+               std::vector<std::int32_t> lengths, std::int64_t own_steps, std::int32_t query_distance = 2) {
   Case c;
   c.shape = {heads, kv_heads, head_dim, window};
   c.lengths = lengths;
@@ -37,7 +37,8 @@ Case make_case(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
   for (const std::int32_t length : lengths) {
     const auto first_query = static_cast<std::int32_t>(c.key_of_query.size());
     const auto first_key = static_cast<std::int32_t>(c.total_keys);
-    for (std::int32_t i = length == 1 ? 0 : 1; i < length; i += 2) c.key_of_query.push_back(first_key + i);
+    for (std::int32_t i = length == 1 ? 0 : 1; i < length; i += query_distance)
+      c.key_of_query.push_back(first_key + i);
     c.total_keys += length;
     c.spans.push_back({first_query, static_cast<std::int32_t>(c.key_of_query.size()), first_key,
                        static_cast<std::int32_t>(c.total_keys)});
@@ -172,6 +173,31 @@ TEST(Attention, OwnKeysOfLaterSteps) {
 }
 TEST(Attention, Window) {
   check(make_case(2, 2, 4, 3, {11, 6}, 1));
+}
+
+// Longer than a tile of keys: the maximum and the sum go on from tile to tile. The gradient along a random
+// direction, since one for every number would take minutes.
+TEST(Attention, SeveralTilesOfKeys) {
+  for (const std::int64_t window : {0, 5000}) {
+    SCOPED_TRACE(window);
+    const Case c = make_case(4, 2, 4, window, {9000, 6, 4097}, 2, 331);
+    Layout layout;
+    const std::vector<float> all = flatten(c, &layout);
+    const std::vector<float> d_out = random_floats(static_cast<std::int64_t>(c.queries.size()), 99);
+    const Output got = run(c, d_out);
+    EXPECT_LT(relative_difference(got.out, reference_output(c, layout, widen<double>(all))), 2e-6);
+    const std::vector<float> along = random_floats(static_cast<std::int64_t>(all.size()), 97);
+    std::vector<Complex> moved = widen<Complex>(all);
+    double want = 0, slope = 0, size = 0;
+    for (std::size_t i = 0; i < moved.size(); ++i) {
+      moved[i] += Complex(0, 1e-30 * along[i]);
+      slope += static_cast<double>(got.gradient[i]) * along[i];
+      size += static_cast<double>(got.gradient[i]) * got.gradient[i];
+    }
+    const std::vector<Complex> out = reference_output(c, layout, moved);
+    for (std::size_t i = 0; i < out.size(); ++i) want += out[i].imag() / 1e-30 * d_out[i];
+    EXPECT_NEAR(slope, want, 1e-5 * std::sqrt(size));
+  }
 }
 
 TEST(Attention, ManyBlocksAgreeWithOneThread) {

@@ -117,6 +117,20 @@ TEST(Rope, BackwardIsTheInverseRotationAndNormsStay) {
   EXPECT_LT(relative_difference(y, x), 1e-6);
 }
 
+// A gate far below zero once made NaN of exp(-gate).
+TEST(Swiglu, LargeGatesStayFiniteAndNaNStaysNaN) {
+  std::vector<float> gate(40, 1.0f), up(40, 2.0f), act(40), d_act(40, 1.0f);
+  const float values[] = {-90, -103, -105, -300, -1e30f, 90, 105, 300, 1e30f};
+  for (std::size_t i = 0; i < std::size(values); ++i) gate[4 * i] = values[i];
+  gate[39] = std::nanf("");
+  swiglu(1, 40, gate.data(), up.data(), act.data());
+  for (std::size_t i = 0; i < std::size(values); ++i)
+    EXPECT_NEAR(act[4 * i], values[i] > 0 ? 2 * values[i] : 0.0f, 1e-6f) << values[i];
+  EXPECT_TRUE(std::isnan(act[39]));
+  swiglu_backward(1, 40, gate.data(), up.data(), d_act.data());
+  for (std::size_t i = 0; i < 39; ++i) EXPECT_TRUE(std::isfinite(gate[i]) && std::isfinite(up[i])) << i;
+}
+
 TEST(Swiglu, BackwardAgreesWithAComplexStep) {
   const std::int64_t n = 37;
   const std::vector<float> g = random_floats(n, 8, 2.0), u = random_floats(n, 9), dy = random_floats(n, 10);

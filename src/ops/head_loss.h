@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/linear_weight.h"
 #include "ops/loss_kind.h"
+#include "ops/loss_row.h"
 
 namespace eaglet {
 
@@ -16,13 +18,18 @@ namespace eaglet {
 struct HeadLossShape {
   std::int64_t hidden = 0, target_hidden = 0, draft_vocab = 0;  // H, Ht, Vd
   std::int64_t steps = 0;                                       // K
+  /// V: teacher probabilities are normalised over the whole vocabulary (their sum over the draft vocabulary
+  /// is below 1, so rows whose mass lies outside weigh less); 0: over the draft vocabulary.
+  std::int64_t whole_vocab = 0;
 };
 
 struct HeadLossInputs {
   std::int64_t num_teachers = 0;
   const float* teacher_states = nullptr;                  // [num_teachers, Ht], after the verifier's norm
-  const float* verifier_head = nullptr;                   // [Vd, Ht]
-  const float* head = nullptr;                            // [Vd, H]
+  const LinearWeight* verifier_head = nullptr;            // [Vd, Ht]; not read with whole_vocab
+  const float* whole_verifier_head = nullptr;             // [V, Ht], whole_vocab only
+  const std::int32_t* draft_to_target = nullptr;          // [Vd] rows of it, whole_vocab only
+  const LinearWeight* head = nullptr;                     // [Vd, H]
   std::vector<const float*> xs;                           // [K] arrays [entries_k, H]: normed draft states
   std::vector<const std::vector<std::int32_t>*> teacher;  // [K] arrays [entries_k], ascending
   std::vector<const std::vector<float>*>
@@ -30,10 +37,12 @@ struct HeadLossInputs {
 };
 
 struct HeadLossOutputs {
-  std::vector<float*> loss;              // [K] arrays [entries_k]
-  std::vector<std::int32_t*> best;       // [K] arrays [entries_k]: draft's argmax (draft id)
-  std::int32_t* teacher_best = nullptr;  // [num_teachers]: draft id
-  std::vector<float*> d_xs;  // [K] arrays [entries_k, H], overwritten; empty = no gradients wanted
+  std::vector<float*> loss;                    // [K] arrays [entries_k]
+  std::vector<std::int32_t*> best;             // [K] arrays [entries_k]: draft's argmax (draft id)
+  std::int32_t* teacher_best = nullptr;        // [num_teachers]: draft id
+  std::int32_t* teacher_best_whole = nullptr;  // [num_teachers]: target id; written with whole_vocab only
+  std::vector<float*> d_xs;  // [K] arrays [entries_k, H], overwritten; empty = no gradients wanted. May
+                             // be the arrays xs.
   float* d_head = nullptr;   // [Vd, H] added to; nullptr = frozen
 };
 
@@ -41,8 +50,14 @@ struct HeadLossOutputs {
 std::int64_t head_loss_chunk(const HeadLossShape& shape);
 std::int64_t head_loss_scratch_floats(const HeadLossShape& shape, int threads);
 
+/// Lists that head_loss() fills anew for every chunk; kept by the caller so that a step allocates nothing.
+struct HeadLossWorkspace {
+  std::vector<std::int64_t> begin, end, offset;
+  std::vector<TeacherRow> teachers;
+};
+
 void head_loss(const HeadLossShape& shape, const std::vector<LossTerm>& terms, const HeadLossInputs& in,
-               const HeadLossOutputs& out, float* scratch);
+               const HeadLossOutputs& out, float* scratch, HeadLossWorkspace* workspace);
 
 /// Index of the largest of each row's logits over a whole vocabulary: states [n, width] times head [vocab,
 /// width]. `scratch`: best_over_vocab_scratch_floats(vocab).

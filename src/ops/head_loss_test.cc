@@ -28,7 +28,7 @@ struct RowResult {
 RowResult fast_row(const std::vector<LossTerm>& terms, const std::vector<float>& teacher,
                    const std::vector<float>& draft) {
   const auto n = static_cast<std::int64_t>(teacher.size());
-  std::vector<float> p(teacher.size()), z = draft, scratch(teacher.size());
+  std::vector<float> p(teacher.size()), z = draft, scratch(2 * teacher.size());
   const TeacherRow row = teacher_row(teacher.data(), n, p.data());
   std::int64_t best = 0;
   const float loss = loss_row(terms, row, n, 1.0f, z.data(), scratch.data(), &best);
@@ -76,7 +76,7 @@ TEST(LossRow, SurvivesLogitsBeyondTheRangeOfExp) {
 
 // Three steps over more teacher rows than one chunk holds; some rows are metric only, some steps miss rows.
 struct Problem {
-  HeadLossShape shape{12, 10, 29, 3};
+  HeadLossShape shape{12, 10, 29, 3, 0};
   std::int64_t teachers = 300;
   std::vector<float> states = random_floats(300 * 10, 1), verifier_head = random_floats(29 * 10, 2),
                      head = random_floats(29 * 12, 3);
@@ -116,8 +116,13 @@ Answer solve(const Problem& p) {
   }
   in.num_teachers = p.teachers;
   in.teacher_states = p.states.data();
-  in.verifier_head = p.verifier_head.data();
-  in.head = p.head.data();
+  ProductWorkspace products;
+  LinearWeight verifier_head(29, 10, 10, {ComputeType::kF32, true, false}, &products);
+  LinearWeight head(29, 12, 12, {}, &products);
+  verifier_head.load(p.verifier_head.data());
+  head.load(p.head.data());
+  in.verifier_head = &verifier_head;
+  in.head = &head;
   for (std::size_t k = 0; k < 3; ++k) {
     in.xs.push_back(p.xs[k].data());
     in.teacher.push_back(&p.teacher[k]);
@@ -130,7 +135,8 @@ Answer solve(const Problem& p) {
   out.d_head = a.d_head.data();
   std::vector<float> scratch(static_cast<std::size_t>(head_loss_scratch_floats(p.shape, num_threads())),
                              std::nanf(""));
-  head_loss(p.shape, {LossTerm{}}, in, out, scratch.data());
+  HeadLossWorkspace workspace;
+  head_loss(p.shape, {LossTerm{}}, in, out, scratch.data(), &workspace);
   return a;
 }
 

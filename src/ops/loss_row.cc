@@ -60,7 +60,7 @@ float jsd_p_part(const TeacherRow& teacher, const DraftRow& draft, std::int64_t 
 // Gradients of each kind with respect to z_i; `value` is what the kind's own sum came to.
 void add_kl_gradient(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
                      float* g) {
-  for (std::int64_t i = 0; i < n; ++i) g[i] += weight * (draft.q[i] - teacher.p[i]);
+  for (std::int64_t i = 0; i < n; ++i) g[i] += weight * (teacher.mass * draft.q[i] - teacher.p[i]);
 }
 void add_rkl_gradient(float weight, float value, const TeacherRow& teacher, const DraftRow& draft,
                       std::int64_t n, float* g) {
@@ -104,6 +104,7 @@ float term(LossKind kind, float weight, const TeacherRow& teacher, const DraftRo
       return 0.5f * (jsd_p_part(teacher, draft, n) + q_part);
     }
     case LossKind::kCe:
+      if (teacher.best_is_outside) return 0;  // nothing the draft could say would be right
       add_ce_gradient(weight, teacher, draft, n, g);
       return -log_q(draft, teacher.best);
     case LossKind::kTv:
@@ -139,6 +140,17 @@ TeacherRow teacher_row(const float* logits, std::int64_t n, float* p) {
   return row;
 }
 
+TeacherRow teacher_row_of_whole(const float* logits, std::int64_t n, float log_sum_exp, float* p) {
+  TeacherRow row;
+  row.best = vargmax(logits, n);
+  row.log_sum_exp = log_sum_exp;
+  row.mass = vexp_sum(logits, n, 1.0f, log_sum_exp, p);
+  row.entropy_term = vdot(p, logits, n) - row.mass * log_sum_exp;
+  row.p = p;
+  row.logits = logits;
+  return row;
+}
+
 float loss_row(const std::vector<LossTerm>& terms, const TeacherRow& teacher, std::int64_t n,
                float gradient_weight, float* z, float* scratch, std::int64_t* best) {
   *best = vargmax(z, n);
@@ -146,13 +158,13 @@ float loss_row(const std::vector<LossTerm>& terms, const TeacherRow& teacher, st
   const float expected = vdot(teacher.p, z, n);
   if (only_kl(terms)) {
     const float sum = vexp_sum(z, n, 1.0f, z_best, z);
-    vaxpby(-gradient_weight, teacher.p, gradient_weight / sum, n, z);
-    return teacher.entropy_term - expected + z_best + std::log(sum);
+    vaxpby(-gradient_weight, teacher.p, gradient_weight * teacher.mass / sum, n, z);
+    return teacher.entropy_term - expected + teacher.mass * (z_best + std::log(sum));
   }
   const float sum = vexp_sum(z, n, 1.0f, z_best, scratch);
   vaxpby(0.0f, scratch, 1.0f / sum, n, scratch);
   DraftRow draft{scratch, z, z_best + std::log(sum), 0, 0, 0};
-  draft.kl = teacher.entropy_term - expected + draft.log_sum_exp;
+  draft.kl = teacher.entropy_term - expected + teacher.mass * draft.log_sum_exp;
   double overlap = 0, mass = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const bool below = scratch[i] < teacher.p[i];
@@ -161,16 +173,13 @@ float loss_row(const std::vector<LossTerm>& terms, const TeacherRow& teacher, st
   }
   draft.overlap = static_cast<float>(overlap);
   draft.overlap_mass = static_cast<float>(mass);
-  std::vector<float>& gradient = [n]() -> std::vector<float>& {
-    thread_local std::vector<float> row;  // grows once per thread; the kl path never comes here
-    row.assign(static_cast<std::size_t>(n), 0.0f);
-    return row;
-  }();
+  float* gradient = scratch + n;
+  std::fill(gradient, gradient + n, 0.0f);
   double total = 0;
   for (const LossTerm& t : terms)
-    total += t.weight *
-             term(t.kind, static_cast<float>(t.weight) * gradient_weight, teacher, draft, n, gradient.data());
-  std::copy(gradient.begin(), gradient.end(), z);
+    total +=
+        t.weight * term(t.kind, static_cast<float>(t.weight) * gradient_weight, teacher, draft, n, gradient);
+  std::copy(gradient, gradient + n, z);
   return static_cast<float>(total);
 }
 

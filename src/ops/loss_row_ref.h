@@ -48,10 +48,9 @@ T kl(const std::vector<double>& log_p, const std::vector<T>& log_q) {
   return sum;
 }
 
+/// log_p may add up to less than 1: a teacher normalised over more than these tokens.
 template <class T>
-T loss_row(LossKind kind, const std::vector<double>& teacher_logits, const std::vector<T>& draft_logits) {
-  const std::vector<double> log_p = log_softmax(teacher_logits);
-  const std::vector<T> log_q = log_softmax(draft_logits);
+T loss_of_log_p(LossKind kind, const std::vector<double>& log_p, const std::vector<T>& log_q) {
   const auto best = static_cast<std::size_t>(std::max_element(log_p.begin(), log_p.end()) - log_p.begin());
   T sum(0);
   switch (kind) {
@@ -82,6 +81,11 @@ T loss_row(LossKind kind, const std::vector<double>& teacher_logits, const std::
     }
   }
   return sum;
+}
+
+template <class T>
+T loss_row(LossKind kind, const std::vector<double>& teacher_logits, const std::vector<T>& draft_logits) {
+  return loss_of_log_p(kind, log_softmax(teacher_logits), log_softmax(draft_logits));
 }
 
 }  // namespace eaglet::ref

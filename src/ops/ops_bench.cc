@@ -79,7 +79,7 @@ BENCHMARK(BM_Attention)
 void BM_HeadLoss(benchmark::State& state) {
   const std::int64_t rows = 512, vocab = 16384;
   const bool train_head = state.range(0) != 0;
-  const HeadLossShape shape{kHidden, kHidden, vocab, 3};
+  const HeadLossShape shape{kHidden, kHidden, vocab, 3, 0};
   const std::vector<float> states = random_floats(rows * kHidden, 1),
                            head = random_floats(vocab * kHidden, 2, 0.02);
   std::vector<std::int32_t> teacher(static_cast<std::size_t>(rows)), best(teacher), teacher_best(teacher);
@@ -87,8 +87,20 @@ void BM_HeadLoss(benchmark::State& state) {
   const std::vector<float> weight(static_cast<std::size_t>(rows), 1e-3f);
   std::vector<std::vector<float>> d_xs(3, std::vector<float>(states.size()));
   std::vector<float> loss(static_cast<std::size_t>(rows)), d_head(head.size());
-  HeadLossInputs in{rows, states.data(), head.data(), head.data(), {}, {}, {}};
-  HeadLossOutputs out{{}, {}, teacher_best.data(), {}, train_head ? d_head.data() : nullptr};
+  const ComputeType type = state.range(1) != 0 ? ComputeType::kBf16 : ComputeType::kF32;
+  ProductWorkspace products;
+  LinearWeight teacher_head(vocab, kHidden, kHidden, {ComputeType::kF32, true, false}, &products);
+  LinearWeight draft_head(vocab, kHidden, kHidden, {type, true, true}, &products);
+  teacher_head.load(head.data());
+  draft_head.load(head.data());
+  HeadLossInputs in;
+  in.num_teachers = rows;
+  in.teacher_states = states.data();
+  in.verifier_head = &teacher_head;
+  in.head = &draft_head;
+  HeadLossOutputs out;
+  out.teacher_best = teacher_best.data();
+  out.d_head = train_head ? d_head.data() : nullptr;
   for (std::size_t k = 0; k < 3; ++k) {
     in.xs.push_back(states.data());
     in.teacher.push_back(&teacher);
@@ -98,10 +110,15 @@ void BM_HeadLoss(benchmark::State& state) {
     out.d_xs.push_back(d_xs[k].data());
   }
   std::vector<float> scratch(static_cast<std::size_t>(head_loss_scratch_floats(shape, num_threads())));
-  for (auto _ : state) head_loss(shape, {LossTerm{}}, in, out, scratch.data());
+  HeadLossWorkspace workspace;
+  for (auto _ : state) head_loss(shape, {LossTerm{}}, in, out, scratch.data(), &workspace);
   rate(state, "flop/s", 2.0 * static_cast<double>(rows * kHidden * vocab) * (1 + 3 * (train_head ? 3 : 2)));
 }
-BENCHMARK(BM_HeadLoss)->Arg(0)->Arg(1)->ArgName("train_head")->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_HeadLoss)
+    ->ArgsProduct({{0, 1}, {0, 1}})
+    ->ArgNames({"train_head", "bf16"})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 // Bound: memory (two reads, one write a value; backward three reads, one write).
 void BM_RmsNorm(benchmark::State& state) {

@@ -25,6 +25,15 @@ void scatter_add_rows(std::int64_t n, std::int64_t width, const float* from, con
   });
 }
 
+void scatter_add_repeated_rows(std::int64_t n, std::int64_t width, const float* from,
+                               const std::int32_t* index, float* to) {
+  // Threads share out columns: two rows that meet in one are added in their order.
+  parallel_for(width, 64, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = 0; i < n; ++i)
+      vaxpy(1.0f, from + i * width + begin, end - begin, to + index[i] * width + begin);
+  });
+}
+
 void zero_rows(std::int64_t n, std::int64_t width, float* to) {
   parallel_for(n, 32, [&](std::int64_t begin, std::int64_t end) {
     std::fill(to + begin * width, to + end * width, 0.0f);

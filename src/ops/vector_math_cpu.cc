@@ -40,7 +40,9 @@ HWY_INLINE float exp_one(float x) {
 
 HWY_INLINE V sigmoid(V g) {
   const D d;
-  return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(g))));
+  // Highway's Exp takes at most 104: beyond that it gives NaN. exp(88) is as large as fp32 can hold.
+  const V negated = hn::Min(hn::Neg(g), hn::Set(d, 88.0f));
+  return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), hn::Exp(d, negated)));
 }
 HWY_INLINE float sigmoid_one(float g) {
   return hn::GetLane(sigmoid(hn::Set(D(), g)));

@@ -84,10 +84,10 @@ TEST(LogRecord, StepLineHasTheAgreedFieldsInOrder) {
   const Json line = *parse_json(log_line(step_record(41)));
   std::vector<std::string> names;
   for (const auto& item : line.items()) names.push_back(item.key());
-  EXPECT_THAT(
-      names, testing::ElementsAre("t", "event", "step", "epoch", "loss", "full_acc", "cond_acc", "total_loss",
-                                  "acceptance_length", "lr", "grad_norm", "tokens_per_second", "step_seconds",
-                                  "data_wait_seconds", "fill_ratio", "mfu_ratio"));
+  EXPECT_THAT(names, testing::ElementsAre("t", "event", "step", "epoch", "loss", "full_acc", "cond_acc",
+                                          "total_loss", "outside_share", "acceptance_length", "lr",
+                                          "grad_norm", "tokens_per_second", "step_seconds",
+                                          "data_wait_seconds", "fill_ratio", "mfu_ratio"));
   EXPECT_TRUE(line["mfu_ratio"].is_null());  // not known: null, not left out
   EXPECT_EQ(line["step"], 41);
 }

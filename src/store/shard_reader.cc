@@ -39,7 +39,17 @@ Result<const std::uint16_t*> ShardReader::states(std::size_t i) const {
   const RecordHead& head = entries()[i].head;
   EAGLET_RETURN_IF_ERROR(at(i, check_same_head(i)));
   EAGLET_RETURN_IF_ERROR(at(i, check_record_states(head, record(i))));
-  return reinterpret_cast<const std::uint16_t*>(record(i) + head.states_offset());
+  return unchecked_states(i);
+}
+
+const std::uint16_t* ShardReader::unchecked_states(std::size_t i) const {
+  return reinterpret_cast<const std::uint16_t*>(record(i) + entries()[i].head.states_offset());
+}
+
+void ShardReader::release_states(std::size_t i) const {
+  const StoreHeader& h = header();
+  const auto bytes = static_cast<std::uint64_t>(entries()[i].head.tokens * h.slots() * h.hidden) * 2;
+  file_.release(entries()[i].offset + static_cast<std::uint64_t>(entries()[i].head.states_offset()), bytes);
 }
 
 Status ShardReader::verify(std::size_t i) const {

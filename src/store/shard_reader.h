@@ -23,6 +23,10 @@ class ShardReader {
   /// The states of document i [tokens, slots, hidden] where they are mapped, after their checksum was found
   /// right.
   Result<const std::uint16_t*> states(std::size_t i) const;
+  /// The same without looking at the checksum again.
+  const std::uint16_t* unchecked_states(std::size_t i) const;
+  /// Gives back the pages of all of document i's states.
+  void release_states(std::size_t i) const;
   /// Every byte of document i, and that its states are finite.
   Status verify(std::size_t i) const;
 

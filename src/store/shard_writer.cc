@@ -111,6 +111,15 @@ Status ShardWriter::cut_back(Status reason) {
   return reason;
 }
 
+Status ShardWriter::tell_space(const Status& status, std::uint64_t needed_bytes) const {
+  if (status.code() != StatusCode::kNoSpace) return status;
+  const auto free_bytes = free_disk_bytes(path_);
+  return Status(status.code(),
+                fmt::format("{} (the next document needs {} bytes, {} are free)", status.what(), needed_bytes,
+                            free_bytes.ok() ? std::to_string(*free_bytes) : "an unknown number"),
+                status.where(), status.todo());
+}
+
 Status ShardWriter::append(const StoreHeader& header, const DocumentStates& document) {
   static constexpr char kZeros[kShardAlignment] = {};
   std::string meta;
@@ -121,7 +130,7 @@ Status ShardWriter::append(const StoreHeader& header, const DocumentStates& docu
   if (written.ok()) written = write_at(end_ + head.meta_offset(), meta.data(), meta.size());
   if (written.ok()) written = write_at(states_at, document.states.data(), head.states_bytes);
   if (written.ok()) written = write_at(states_end, kZeros, record_end - states_end);
-  if (!written.ok()) return cut_back(written);
+  if (!written.ok()) return cut_back(tell_space(written, head.record_bytes));
   end_ = record_end;
   heads_.push_back(head);
   names_.push_back(document.id);

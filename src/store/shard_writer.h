@@ -35,6 +35,8 @@ class ShardWriter {
   Status keep_whole_records(const StoreHeader& header, std::uint64_t* cut_bytes);
   Status write_at(std::uint64_t offset, const void* data, std::uint64_t bytes);
   Status cut_back(Status reason);
+  /// A failure for want of space with how much was needed and how much there is.
+  Status tell_space(const Status& status, std::uint64_t needed_bytes) const;
 
   int fd_ = -1;
   std::string path_;

@@ -69,6 +69,8 @@ struct StoredDocument {
 /// state).
 struct StateRange {
   std::int64_t aux_first = 0, last_first = 0, count = 0;
+  bool checked = false;  // the caller has read from this document before: its checksum is not looked at again
+  bool release = false;  // the pages read are not needed soon
 };
 
 /// Random access by document over all finished shards of a directory, mapped. Thread-safe for reading.
@@ -87,7 +89,7 @@ class StoreReader {
   /// Ids, mask and id only (states stay empty): touches no state, so it is cheap on a large store.
   virtual Result<DocumentStates> read_tokens(std::size_t i) const = 0;
   /// aux [count, aux layers * hidden] and last [count, hidden] as fp32, straight from the mapped shard.
-  /// Checks the checksum of all the document's states. kInvalidArgument when the range leaves the document.
+  /// Either may be nullptr: not wanted. Checks the checksum of all the document's states, unless `checked`. kInvalidArgument when the range leaves the document.
   virtual Status read_states_f32(std::size_t i, const StateRange& range, float* aux, float* last) const = 0;
   /// Reads and checks every byte, and that every state is finite; the first damage comes back as an error
   /// (kDataLoss, kNumeric). kInterrupted after a signal.

@@ -58,15 +58,19 @@ class MappedStore : public StoreReader {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("states from {} and {} on, {} tokens, leave a document of {} tokens",
                                 range.aux_first, range.last_first, range.count, tokens));
-    EAGLET_ASSIGN_OR_RETURN(const std::uint16_t* states, shard(i).states(places_[i].entry));
+    if (!range.checked) EAGLET_RETURN_IF_ERROR(shard(i).states(places_[i].entry).status());
+    const std::uint16_t* states = shard(i).unchecked_states(places_[i].entry);
     const std::int64_t hidden = header().hidden, aux_width = hidden * (header().slots() - 1),
                        row = aux_width + hidden;
     const auto width = static_cast<std::size_t>(aux_width);
     for (std::int64_t t = 0; t < range.count; ++t) {
-      convert_to_f32(Dtype::kBF16, states + (range.aux_first + t) * row, width, aux + t * aux_width);
-      convert_to_f32(Dtype::kBF16, states + (range.last_first + t) * row + aux_width,
-                     static_cast<std::size_t>(hidden), last + t * hidden);
+      if (aux != nullptr)
+        convert_to_f32(Dtype::kBF16, states + (range.aux_first + t) * row, width, aux + t * aux_width);
+      if (last != nullptr)
+        convert_to_f32(Dtype::kBF16, states + (range.last_first + t) * row + aux_width,
+                       static_cast<std::size_t>(hidden), last + t * hidden);
     }
+    if (range.release) shard(i).release_states(places_[i].entry);
     return {};
   }
 

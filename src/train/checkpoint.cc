@@ -9,9 +9,9 @@ namespace eaglet {
 namespace {
 
 Status fill(const std::string& directory, const TrainerState& state, const DraftWeights& draft,
-            const OptimizerState& optimizer) {
+            const Optimizer& optimizer, Comm& comm) {
   EAGLET_RETURN_IF_ERROR(write_draft(directory, draft));
-  EAGLET_RETURN_IF_ERROR(write_optimizer(directory + "/" + kOptimizerFile, draft.table, optimizer));
+  EAGLET_RETURN_IF_ERROR(optimizer.write(directory + "/" + kOptimizerFile, comm));
   return write_json_file(directory + "/" + kTrainerStateFile, trainer_state_to_json(state));
 }
 
@@ -38,22 +38,22 @@ Status with_last_good(const Status& failed, const std::string& checkpoints, cons
 
 }  // namespace
 
-std::uint64_t checkpoint_bytes(const DraftWeights& draft, const OptimizerState& optimizer) {
-  const std::uint64_t floats = draft.values.size() + draft.embed_tokens.size() +
-                               optimizer.first_moment.size() + optimizer.second_moment.size();
+std::uint64_t checkpoint_bytes(const DraftWeights& draft, std::uint64_t optimizer_state_bytes) {
+  const std::uint64_t floats = draft.values.size() + draft.embed_tokens.size();
   const auto maps = static_cast<std::uint64_t>(8 * draft.vocab.size() + draft.vocab.target_vocab);
-  return 4 * floats + maps + (std::uint64_t{1} << 18);
+  return 4 * floats + optimizer_state_bytes + maps + (std::uint64_t{1} << 18);
 }
 
 Status save_checkpoint(const std::string& checkpoints, const TrainerState& state, const DraftWeights& draft,
-                       const OptimizerState& optimizer, const std::function<void(const std::string&)>& note) {
+                       const Optimizer& optimizer, Comm& comm,
+                       const std::function<void(const std::string&)>& note) {
   const std::string name = checkpoint_name(state.step);
   EAGLET_RETURN_IF_ERROR(make_directories(checkpoints));
-  Status status = check_space(checkpoints, checkpoint_bytes(draft, optimizer));
+  Status status = check_space(checkpoints, checkpoint_bytes(draft, optimizer.state_bytes()));
   if (status.ok())
     status = write_folder(
         checkpoints, name,
-        [&](const std::string& directory) { return fill(directory, state, draft, optimizer); }, note);
+        [&](const std::string& directory) { return fill(directory, state, draft, optimizer, comm); }, note);
   return status.ok() ? status : with_last_good(status, checkpoints, name);
 }
 

@@ -48,6 +48,9 @@ Status check_options_against(const TrainOptions& o, const DraftConfig& c) {
   EAGLET_RETURN_IF_ERROR(check_flag("--fc-norm", o.fc_norm, c.fc_norm));
   EAGLET_RETURN_IF_ERROR(check_flag("--norm-output", o.norm_output, c.norm_output));
   EAGLET_RETURN_IF_ERROR(check_flag("--draft-arch qwen3", o.draft_arch == "qwen3", c.qk_norm));
+  EAGLET_RETURN_IF_ERROR(check_flag("--attention-bias", o.attention_bias, c.attention_bias));
+  EAGLET_RETURN_IF_ERROR(check_flag("--mlp-bias", o.mlp_bias, c.mlp_bias));
+  EAGLET_RETURN_IF_ERROR(check_number("--hidden-size", o.hidden_size, 0, c.hidden));
   EAGLET_RETURN_IF_ERROR(check_number("--draft-vocab-size", o.draft_vocab_size, 0, c.draft_vocab));
   EAGLET_RETURN_IF_ERROR(check_number("--intermediate-size", o.intermediate_size, 0, c.intermediate));
   EAGLET_RETURN_IF_ERROR(check_number("--num-layers", o.num_layers, 1, c.num_layers));
@@ -80,8 +83,9 @@ void describe(const LoadReport& report, const std::string& from, std::vector<std
 DraftConfig draft_config_for(const TrainOptions& options, const TargetFacts& target,
                              const StoreHeader& header, std::int64_t draft_vocab) {
   DraftConfig c;
-  c.hidden = c.target_hidden = target.hidden;
-  c.num_heads = target.num_heads;
+  c.target_hidden = target.hidden;
+  c.hidden = options.hidden_size > 0 ? options.hidden_size : target.hidden;
+  c.num_heads = target.num_heads;  // head_dim and the number of heads are free of the width
   c.num_kv_heads = target.num_kv_heads;
   c.head_dim = target.head_dim;
   c.intermediate = options.intermediate_size > 0 ? options.intermediate_size : target.intermediate;
@@ -97,6 +101,8 @@ DraftConfig draft_config_for(const TrainOptions& options, const TargetFacts& tar
   c.fc_norm = options.fc_norm;
   c.norm_output = options.norm_output;
   c.qk_norm = options.draft_arch == "qwen3";
+  c.attention_bias = options.attention_bias;
+  c.mlp_bias = options.mlp_bias;
   if (options.sliding_window > 0)
     c.sliding_window.assign(static_cast<std::size_t>(options.num_layers), options.sliding_window);
   c.bos_id = target.bos_id;
@@ -109,9 +115,9 @@ DraftConfig draft_config_for(const TrainOptions& options, const TargetFacts& tar
 }
 
 Status check_fits(const DraftConfig& draft, const TargetFacts& target, const StoreHeader& header) {
-  if (draft.hidden != target.hidden || draft.target_hidden != target.hidden)
-    return mismatch(fmt::format("the draft is {} wide for a target of width {}, this target is {} wide",
-                                draft.hidden, draft.target_hidden, target.hidden),
+  if (draft.target_hidden != target.hidden)
+    return mismatch(fmt::format("the draft is for a target of width {}, this target is {} wide",
+                                draft.target_hidden, target.hidden),
                     "use a draft of this target");
   if (draft.vocab != target.vocab)
     return mismatch(

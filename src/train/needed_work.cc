@@ -8,16 +8,16 @@
 
 namespace eaglet {
 
-double NeededWork::layer_flops(const RowPlan& plan) const {
+double NeededWork::layer_flops(const ChunkPlan& plan) const {
   const auto h = static_cast<double>(config_.hidden), f = static_cast<double>(config_.intermediate);
   const auto q = static_cast<double>(config_.num_heads * config_.head_dim);
   const auto kv = static_cast<double>(config_.num_kv_heads * config_.head_dim);
-  const auto keys = static_cast<double>(plan.key_rows.size());
+  const auto keys = static_cast<double>(plan.keys);
   double key_positions = 0;
   for (const std::int32_t position : plan.key_positions) key_positions += position;
   double total = 0;
   for (std::size_t k = 0; k < plan.steps.size(); ++k) {
-    const RowPlan::Step& step = plan.steps[k];
+    const ChunkPlan::Step& step = plan.steps[k];
     // A row at rotary position i sees i keys: those of step 0 up to itself and its own of every later step.
     double positions = 0;
     for (const std::int32_t position : step.positions) positions += position;
@@ -36,15 +36,25 @@ double NeededWork::layer_flops(const RowPlan& plan) const {
 }
 
 double NeededWork::flops(const PackedBatch& batch) {
-  plan_rows(batch.rows, ttt_steps_, batch.document_ids.data(), batch.position_ids.data(),
-            batch.loss_mask.data(), &plan_);
+  DraftInputs inputs;
+  inputs.rows = batch.rows;
+  inputs.document_ids = batch.document_ids.data();
+  inputs.position_ids = batch.position_ids.data();
+  inputs.loss_mask = batch.loss_mask.data();
+  return flops(inputs, 1.0, 0);
+}
+
+double NeededWork::flops(const DraftInputs& inputs, double row_sampling, std::uint64_t sampling_seed) {
+  plan_rows(inputs.rows, ttt_steps_, inputs.document_ids, inputs.loss_mask, {row_sampling, sampling_seed},
+            &rows_);
+  plan_chunk(rows_, ttt_steps_, inputs.position_ids, inputs.loss_mask, 0, rows_.keys, &plan_);
   const auto h = static_cast<double>(config_.hidden), ht = static_cast<double>(config_.target_hidden);
   const auto vd = static_cast<double>(config_.draft_vocab);
   // fc's input is data: no gradient of it is needed.
-  double total = 2 * 2 * static_cast<double>(plan_.key_rows.size() * config_.aux_layers.size()) * ht * h;
+  double total = 2 * 2 * static_cast<double>(plan_.keys * config_.num_aux()) * ht * h;
   total += 3 * layer_flops(plan_);
   total += 2 * ht * vd * static_cast<double>(plan_.teachers.size());
-  for (const RowPlan::Step& step : plan_.steps) {
+  for (const ChunkPlan::Step& step : plan_.steps) {
     const auto counted = static_cast<double>(step.counted);
     const double metric_only = static_cast<double>(step.entry_live.size()) - counted;
     total += 2 * h * vd * (counted * (train_head_ ? 3 : 2) + metric_only);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "batch/packed_batch.h"
-#include "draft/draft_config.h"
+#include "draft/draft_model.h"
 #include "draft/row_plan.h"
 
 namespace eaglet {
@@ -15,13 +15,16 @@ class NeededWork {
   NeededWork(const DraftConfig& config, int ttt_steps, bool train_head)
       : config_(config), ttt_steps_(ttt_steps), train_head_(train_head) {}
   double flops(const PackedBatch& batch);
+  /// Of the rows of a batch (no state is looked at), a share of them drawn as training draws it.
+  double flops(const DraftInputs& rows, double row_sampling, std::uint64_t sampling_seed);
 
  private:
-  double layer_flops(const RowPlan& plan) const;
+  double layer_flops(const ChunkPlan& plan) const;
   const DraftConfig config_;
   const int ttt_steps_;
   const bool train_head_;
-  RowPlan plan_;  // kept between batches for its memory
+  RowPlan rows_;  // kept between batches for their memory
+  ChunkPlan plan_;
 };
 
 /// The best rate of a 1024 x 1024 x 1024 product on this machine now, in operations per second: what

@@ -44,7 +44,9 @@ Result<RunRecords> RunRecords::open(const std::string& output_dir, const std::st
                                     std::function<void(const std::string&)> on_line) {
   EAGLET_ASSIGN_OR_RETURN(LineAppender log, LineAppender::open(output_dir + "/log.jsonl"));
   EAGLET_ASSIGN_OR_RETURN(EventWriter events, EventWriter::open(output_dir));
-  RunRecords records(std::move(log), std::move(events), StatusFile(output_dir), std::move(on_line));
+  RunRecords records;
+  records.files_ = std::make_unique<Files>(Files{std::move(log), std::move(events), StatusFile(output_dir)});
+  records.on_line_ = std::move(on_line);
   records.now_.pid = ::getpid();
   records.now_.start_time = wall_seconds();
   records.now_.run_id = run_id;
@@ -55,7 +57,8 @@ Result<RunRecords> RunRecords::open(const std::string& output_dir, const std::st
 }
 
 Status RunRecords::step(const LogRecord& record) {
-  EAGLET_RETURN_IF_ERROR(log_.append(log_line(record)));
+  if (!files_) return {};
+  EAGLET_RETURN_IF_ERROR(files_->log.append(log_line(record)));
   Scalars scalars = {{"train/loss", record.total_loss}};
   add_by_depth(record, "train/", "", &scalars);
   scalars.insert(scalars.end(), {{"train/acceptance_length", record.acceptance_length},
@@ -65,17 +68,18 @@ Status RunRecords::step(const LogRecord& record) {
                                  {"profile/tokens_per_s", record.tokens_per_second},
                                  {"profile/step_ms", 1e3 * record.step_seconds},
                                  {"profile/fetch_ms", 1e3 * record.data_wait_seconds}});
-  EAGLET_RETURN_IF_ERROR(events_.write(record.t, record.step, scalars));
+  EAGLET_RETURN_IF_ERROR(files_->events.write(record.t, record.step, scalars));
   if (on_line_) on_line_(step_line(record, now_.total));
   return {};
 }
 
 Status RunRecords::validation(const LogRecord& record) {
-  EAGLET_RETURN_IF_ERROR(log_.append(log_line(record)));
+  if (!files_) return {};
+  EAGLET_RETURN_IF_ERROR(files_->log.append(log_line(record)));
   Scalars scalars = {{"val/loss_epoch", record.total_loss}};
   add_by_depth(record, "val/", "_epoch", &scalars);
   scalars.emplace_back("val/acceptance_length_epoch", record.acceptance_length);
-  EAGLET_RETURN_IF_ERROR(events_.write(record.t, record.step, scalars));
+  EAGLET_RETURN_IF_ERROR(files_->events.write(record.t, record.step, scalars));
   if (on_line_)
     on_line_(fmt::format("validation after step {}  loss {}  full_acc {}  length {:.4f}", record.step,
                          joined(record.loss, "{:.4f}"), joined(record.full_acc, "{:.4f}"),
@@ -85,13 +89,14 @@ Status RunRecords::validation(const LogRecord& record) {
 
 Status RunRecords::event(const std::string& event, std::int64_t step, std::int64_t epoch,
                          const std::string& message) {
+  if (!files_) return {};
   LogRecord record;
   record.t = wall_seconds();
   record.event = event;
   record.step = step;
   record.epoch = epoch;
   record.message = message;
-  return log_.append(log_line(record));
+  return files_->log.append(log_line(record));
 }
 
 void RunRecords::set_progress(std::int64_t step, double loss, double tokens_per_second) {
@@ -101,9 +106,10 @@ void RunRecords::set_progress(std::int64_t step, double loss, double tokens_per_
 }
 
 Status RunRecords::status(const std::string& phase, double next_within_seconds) {
+  if (!files_) return {};
   now_.phase = phase;
   now_.next_by = next_within_seconds > 0 ? wall_seconds() + next_within_seconds : 0;
-  return status_file_.update(now_);
+  return files_->status.update(now_);
 }
 
 }  // namespace eaglet

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "base/files.h"
@@ -20,6 +20,9 @@ class RunRecords {
   static Result<RunRecords> open(const std::string& output_dir, const std::string& run_id,
                                  std::int64_t total_steps, std::function<void(const std::string&)> on_line);
 
+  /// Keeps no records: for the ranks beside rank 0.
+  static RunRecords none() { return RunRecords(); }
+
   /// One trained step: log line, TensorBoard scalars, line for people.
   Status step(const LogRecord& record);
   Status validation(const LogRecord& record);
@@ -32,15 +35,13 @@ class RunRecords {
   void set_progress(std::int64_t step, double loss, double tokens_per_second);
 
  private:
-  RunRecords(LineAppender log, EventWriter events, StatusFile status,
-             std::function<void(const std::string&)> on_line)
-      : log_(std::move(log)),
-        events_(std::move(events)),
-        status_file_(std::move(status)),
-        on_line_(std::move(on_line)) {}
-  LineAppender log_;
-  EventWriter events_;
-  StatusFile status_file_;
+  struct Files {
+    LineAppender log;
+    EventWriter events;
+    StatusFile status;
+  };
+  RunRecords() = default;
+  std::unique_ptr<Files> files_;  // nullptr: no records
   RunStatus now_;
   std::function<void(const std::string&)> on_line_;
 };

@@ -23,9 +23,9 @@ double Schedule::rate(std::int64_t step) const {
 Result<Schedule::Kind> parse_schedule_kind(const std::string& name) {
   if (name == "linear") return Schedule::Kind::kLinear;
   if (name == "cosine") return Schedule::Kind::kCosine;
-  if (name == "none") return Schedule::Kind::kNone;
+  if (name == "none" || name == "constant") return Schedule::Kind::kNone;
   return Status(StatusCode::kUsage, "unknown schedule \"" + name + "\"", "--scheduler-type",
-                "use linear, cosine or none");
+                "use linear, cosine, or constant (also called none)");
 }
 
 }  // namespace eaglet

@@ -21,7 +21,7 @@ struct Schedule {
   double rate(std::int64_t step) const;
 };
 
-/// "linear" | "cosine" | "none"; kUsage names anything else.
+/// "linear" | "cosine" | "none" (also "constant"); kUsage names anything else.
 Result<Schedule::Kind> parse_schedule_kind(const std::string& name);
 
 }  // namespace eaglet

@@ -12,10 +12,11 @@ namespace eaglet {
 struct StepMetrics {
   std::vector<double> loss, full_acc, cond_acc;
   double total_loss = 0, acceptance_length = 0;
+  double outside_share = 0;  // of the counted rows: what they should say is not in the draft vocabulary
 };
 
 /// loss_k = sum / (count + 1e-5) as in speculators; shares of nothing are 0.
-StepMetrics step_metrics(const StepSums& sums, double step_decay);
+StepMetrics step_metrics(const StepSums& sums, const TttOptions& options);
 
 /// Adds the sums of one more batch (sum over all, divided by the count over all).
 void add_sums(const StepSums& more, StepSums* total);

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 
 #include "base/files.h"
@@ -23,7 +24,11 @@ Result<TrainReport> train_locked(const TrainOptions& options, Progress& progress
 Result<TrainReport> train(const TrainOptions& options, Progress& progress) {
   try {
     EAGLET_RETURN_IF_ERROR(check_train_options(options));
-    EAGLET_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::take(options.output_dir));
+    std::optional<DirectoryLock> lock;
+    if (options.comm == nullptr || options.comm->rank() == 0) {
+      EAGLET_ASSIGN_OR_RETURN(DirectoryLock taken, DirectoryLock::take(options.output_dir));
+      lock.emplace(std::move(taken));
+    }
     return train_locked(options, progress);
   } catch (const std::bad_alloc&) {
     return Status(StatusCode::kNoSpace, "not enough memory to train this draft", options.output_dir,

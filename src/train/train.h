@@ -7,6 +7,7 @@
 
 #include "base/progress.h"
 #include "base/status.h"
+#include "comm/comm.h"
 
 namespace eaglet {
 
@@ -19,13 +20,32 @@ struct TrainOptions {
   std::int64_t draft_vocab_size = 0;  // 0 = full vocabulary (with `from`: that draft's)
   std::string loss_fn = "kl_div";
   double ttt_step_loss_decay = 1.0;
+  std::string ttt_step_weights;         // "1,0.5,0.25": weights of the drafting steps in place of the decay
+  std::string teacher_vocab = "draft";  // draft | whole: what the teacher's probabilities are normalised over
+  double row_sampling = 1;              // share of each document's start rows that a step unrolls
+  std::string compute_type = "auto";    // auto | f32 | bf16: what training steps multiply in
+  /// auto | load | stream: whether a batch's states are copied into memory or read chunk by chunk; auto
+  /// streams from 512 MiB a batch on.
+  std::string states = "auto";
+  std::int64_t chunk_rows = 0;  // rows whose activations exist at once; 0: by ttt_steps
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01, clip = 1.0;
-  std::string scheduler_type = "cosine";   // linear | cosine | none
-  std::int64_t warmup_steps = -1;          // -1: 1 % of the schedule's steps
-  std::int64_t scheduler_total_steps = 0;  // where the schedule ends; 0: with the run
+  std::string optimizer = "adamw";  // adamw | muon (hidden matrices by Muon, the rest by AdamW)
+  double muon_lr = 0;               // 0: lr
+  double muon_momentum = 0.95, muon_weight_decay = 0.1;
+  std::int64_t muon_ns_steps = 5;
+  std::string muon_adjust_lr_fn = "match_rms_adamw";  // | original
+  std::int64_t accumulation_steps = 1;                // batches of one rank in an update
+  bool shard_optimizer = false;                       // each rank keeps a part of the moments (ZeRO-1)
+  double noise_std = 0;                               // uniform noise of +- this on the captured states
+  std::string scheduler_type = "cosine";              // linear | cosine | constant (none)
+  std::int64_t warmup_steps = -1;                     // -1: by warmup_ratio
+  double warmup_ratio = -1;                           // share of the schedule's steps; -1: 1 %
+  std::int64_t scheduler_total_steps = 0;             // where the schedule ends; 0: with the run
   double num_cosine_cycles = 0.5;
   double min_lr_ratio = 0;
-  bool train_head = true;
+  bool train_head = true, train_embeddings = false;
+  bool attention_bias = false, mlp_bias = false;
+  std::int64_t hidden_size = 0;  // width of a new draft; 0: the target's
   bool norm_before_residual = false, norm_before_fc = false, fc_norm = false, norm_output = false;
   std::int64_t sliding_window = 0, num_layers = 1, intermediate_size = 0;  // 0: full attention / the target's
   std::string draft_arch = "llama";                                        // llama | qwen3
@@ -40,6 +60,10 @@ struct TrainOptions {
   std::string resume_from;  // go on from this checkpoint (name or path); empty: the newest whole one
   bool start_over = false;  // set what an earlier run left aside (previous-N/) and begin at step 0
   bool allow_missing_optimizer = false;
+  std::string max_time;                  // "90m", "2h", "300" seconds: save and end then; empty: no limit
+  std::int64_t early_stop_patience = 0;  // end after so many validations without a best; 0: never
+  std::string on_not_finite = "stop";    // stop | skip
+  Comm* comm = nullptr;                  // the ranks of this run; nullptr: one
   /// Gets a line for people per logged step (the command prints it on stdout); may be empty.
   std::function<void(const std::string&)> on_step_line;
 };
@@ -54,10 +78,16 @@ struct TrainReport {
   double seconds = 0, tokens_per_second = 0;  // this run, real tokens
   std::int64_t real_tokens = 0;               // of one epoch
   std::int64_t trainable_params = 0, total_params = 0;
+  std::string compute_type;          // f32 | bf16
+  std::int64_t skipped_updates = 0;  // not finite, left out
+  int ranks = 1;
+  double needed_flops = 0;     // arithmetic of this run's updates
+  double rank_wait_share = 0;  // of this run's time, waiting for other ranks
 };
 
 /// Trains a draft on a state store (docs/training.md). Holds the output directory's lock; resumes from the
-/// newest whole checkpoint found there. kInterrupted after a signal: a checkpoint was written first.
+/// newest whole checkpoint found there. kInterrupted after a signal: a checkpoint was written first. With
+/// several ranks all call it with the same options; rank 0 writes.
 Result<TrainReport> train(const TrainOptions& options, Progress& progress);
 
 }  // namespace eaglet

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/interrupt.h"
+#include "batch/store_rows.h"
 
 namespace eaglet {
 namespace {
@@ -74,6 +75,13 @@ Result<TrainData> open_train_data(const TrainOptions& options, const TargetFacts
   split_documents(data.store->documents().size(), options.hold_out_every, &data.training, &data.held_out);
   EAGLET_RETURN_IF_ERROR(check_any_supervised(*data.store, data.training, options.store_path));
   EAGLET_RETURN_IF_ERROR(check_length(options, *data.store, data.training));
+  const bool stream =
+      options.states == "stream" ||
+      (options.states == "auto" && states_stay_in_store(data.store->header(), options.max_seq_len));
+  data.states = stream ? BatchStates::kInStore : BatchStates::kLoaded;
+  if (stream && options.noise_std > 0)
+    return Status(StatusCode::kUsage, "noise is added to states in memory, these are streamed", "--noise-std",
+                  "give --state-reading load, or leave --noise-std out");
   PackingOptions packing{options.max_seq_len, options.seed, true};
   EAGLET_ASSIGN_OR_RETURN(data.training_plan, PackPlan::make(*data.store, data.training, packing));
   if (data.held_out.empty()) return data;

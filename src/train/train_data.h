@@ -19,6 +19,7 @@ struct TrainData {
   std::vector<std::size_t> training, held_out;  // store indices, ascending
   PackPlan training_plan, held_out_plan;
   bool can_validate = false;  // some held-out row is supervised
+  BatchStates states = BatchStates::kLoaded;
 };
 
 /// Store indices 0, n, 2n, ... are held out, the rest trained on; n = 0 holds out none.

@@ -11,10 +11,12 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "comm/comm.h"
 #include "device/threads.h"
 #include "draft/draft_model.h"
 #include "train/checkpoint.h"
 #include "train/draft_setup.h"
+#include "train/optimizer.h"
 #include "train/resume.h"
 #include "train/run_records.h"
 #include "train/train_data.h"
@@ -29,7 +31,6 @@ namespace {
 struct Start {
   DraftWeights draft;
   TrainerState state;
-  OptimizerState optimizer;
   bool has_settings = false;  // the state came from a checkpoint, with the settings of then
 };
 
@@ -38,7 +39,12 @@ class Run {
  public:
   Run(const TrainOptions& options, const TargetFacts& target, const TargetWeights& weights,
       Progress& progress)
-      : options_(options), target_(target), weights_(weights), progress_(progress) {}
+      : alone_(one_rank()),
+        comm_(options.comm != nullptr ? *options.comm : *alone_),
+        options_(options),
+        target_(target),
+        weights_(weights),
+        progress_(progress) {}
 
   Result<TrainReport> go();
 
@@ -49,6 +55,9 @@ class Run {
   Status start_from_checkpoint(const FoundCheckpoint& checkpoint);
   Status reconstruct_state(const FoundCheckpoint& checkpoint);
   Result<DraftVocab> choose_vocab(double* covered);
+  Status agree_on_checkpoint();
+  Status check_same_on_all_ranks();
+  Status choose_compute_type();
   Status compare_settings();
   Status make_model();
   Status write_config();
@@ -58,7 +67,10 @@ class Run {
   TrainReport report() const;
   std::int64_t total_params() const;
   bool finished() const;
+  bool leads() const { return comm_.rank() == 0; }
 
+  const std::unique_ptr<Comm> alone_;
+  Comm& comm_;
   const TrainOptions& options_;
   const TargetFacts& target_;
   const TargetWeights& weights_;
@@ -68,31 +80,70 @@ class Run {
   EffectiveSettings effective_;
   Start start_;
   std::unique_ptr<DraftModel> model_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::string run_id_;
   std::optional<RunRecords> records_;
-  double seconds_ = 0;
+  double seconds_ = 0, needed_flops_ = 0, rank_wait_share_ = 0;
   std::int64_t tokens_ = 0;
 };
 
 Status Run::prepare() {
-  set_num_threads(options_.threads);
+  set_num_threads(threads_of_rank(options_.threads, comm_.ranks_here()));
   effective_.threads = num_threads();
   EAGLET_ASSIGN_OR_RETURN(data_, open_train_data(options_, target_));
   effective_.target_identity = target_.identity;
   effective_.store_fingerprint = store_fingerprint(*data_.store);
   EAGLET_RETURN_IF_ERROR(choose_steps());
-  if (options_.start_over) EAGLET_RETURN_IF_ERROR(set_run_aside(options_.output_dir, progress_));
-  EAGLET_ASSIGN_OR_RETURN(resume_, find_resume_point(options_, progress_));
+  EAGLET_RETURN_IF_ERROR(agree_on_checkpoint());
   EAGLET_RETURN_IF_ERROR(resume_.checkpoint ? start_from_checkpoint(*resume_.checkpoint) : start_new());
   effective_.draft_vocab_size = start_.draft.config.draft_vocab;
   effective_.intermediate_size = start_.draft.config.intermediate;
+  EAGLET_RETURN_IF_ERROR(choose_compute_type());
   EAGLET_RETURN_IF_ERROR(compare_settings());
-  return set_newer_aside(options_.output_dir, resume_, progress_);
+  EAGLET_RETURN_IF_ERROR(check_same_on_all_ranks());
+  return leads() ? set_newer_aside(options_.output_dir, resume_, progress_) : Status();
+}
+
+// Rank 0 looks and decides; the others read the checkpoint it names from the directory they share.
+Status Run::agree_on_checkpoint() {
+  if (leads()) {
+    if (options_.start_over) EAGLET_RETURN_IF_ERROR(set_run_aside(options_.output_dir, progress_));
+    EAGLET_ASSIGN_OR_RETURN(resume_, find_resume_point(options_, progress_));
+  }
+  std::string name = resume_.checkpoint ? resume_.checkpoint->name : "";
+  EAGLET_RETURN_IF_ERROR(share_text(comm_, 0, &name));
+  if (leads() || name.empty()) return {};
+  Result<FoundCheckpoint> found = find_named(options_.output_dir + "/checkpoints", name);
+  if (!found.ok() || !found->check.usable)
+    return Status(StatusCode::kConfig,
+                  fmt::format("rank {} does not see {} as rank 0 does", comm_.rank(), name),
+                  options_.output_dir, "all ranks need the same output directory: use a shared file system");
+  resume_.checkpoint = std::move(*found);
+  return {};
+}
+
+// Ranks with other flags, another store or other weights would train apart without anybody noticing.
+Status Run::check_same_on_all_ranks() {
+  if (comm_.ranks() == 1) return {};
+  const std::vector<float>& values = start_.draft.values;
+  const std::string mine =
+      fmt::format("{} {} {}", start_.state.step, hex64(xxh64(json_line(start_.state.settings))),
+                  hex64(xxh64(values.data(), values.size() * sizeof(float))));
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> all, gather_texts(comm_, mine));
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      return Status(StatusCode::kConfig,
+                    fmt::format("rank {} begins with other settings or weights than rank 0", rank),
+                    options_.output_dir, "start all ranks with the same command and the same files");
+  return {};
 }
 
 Status Run::choose_steps() {
   const std::int64_t batches = data_.training_plan.report().batches;
-  effective_.total_steps = options_.max_steps > 0 ? options_.max_steps : options_.epochs * batches;
+  effective_.batches_per_update = batches_per_update(options_);
+  const std::int64_t updates_an_epoch =
+      (batches + effective_.batches_per_update - 1) / effective_.batches_per_update;
+  effective_.total_steps = options_.max_steps > 0 ? options_.max_steps : options_.epochs * updates_an_epoch;
   Schedule& schedule = effective_.schedule;
   EAGLET_ASSIGN_OR_RETURN(schedule.kind, parse_schedule_kind(options_.scheduler_type));
   schedule.base_lr = options_.lr;
@@ -100,7 +151,9 @@ Status Run::choose_steps() {
   schedule.min_lr_ratio = options_.min_lr_ratio;
   schedule.total_steps =
       options_.scheduler_total_steps > 0 ? options_.scheduler_total_steps : effective_.total_steps;
-  const std::int64_t usual = schedule.kind == Schedule::Kind::kNone ? 0 : schedule.total_steps / 100;
+  std::int64_t usual = schedule.kind == Schedule::Kind::kNone ? 0 : schedule.total_steps / 100;
+  if (options_.warmup_ratio >= 0)
+    usual = static_cast<std::int64_t>(options_.warmup_ratio * static_cast<double>(schedule.total_steps));
   schedule.warmup_steps = options_.warmup_steps >= 0 ? options_.warmup_steps : usual;
   if (schedule.kind == Schedule::Kind::kNone || effective_.total_steps <= schedule.total_steps) return {};
   return Status(StatusCode::kUsage,
@@ -132,6 +185,8 @@ Status Run::start_new() {
     EAGLET_ASSIGN_OR_RETURN(start_.draft,
                             warm_start(options_, target_, weights_, data_.store->header(), &notes));
     for (const std::string& note : notes) progress_.note(note);
+    if (options_.train_embeddings)
+      EAGLET_RETURN_IF_ERROR(train_embeddings(weights_.embed_tokens, &start_.draft));
     EAGLET_ASSIGN_OR_RETURN(const auto counts, count_supervised(*data_.store, data_.training, target_.vocab));
     state.covered_share = covered_share(start_.draft.vocab, counts);
     return {};
@@ -139,14 +194,22 @@ Status Run::start_new() {
   EAGLET_ASSIGN_OR_RETURN(const DraftVocab vocab, choose_vocab(&state.covered_share));
   const DraftConfig config = draft_config_for(options_, target_, data_.store->header(), vocab.size());
   EAGLET_RETURN_IF_ERROR(check_draft_config(config));
-  start_.draft =
-      new_draft(config, vocab, options_.train_head, weights_.head(), weights_.final_norm, options_.seed);
+  if (config.hidden != target_.hidden && (!options_.train_embeddings || !options_.train_head))
+    return Status(
+        StatusCode::kUsage,
+        fmt::format("a draft of width {} cannot use the embeddings and the head of a target of width {}",
+                    config.hidden, target_.hidden),
+        "--hidden-size", "give --train-embeddings and --train-head with it");
+  start_.draft = new_draft(config, vocab, options_.train_head, weights_.head(), weights_.final_norm,
+                           options_.seed, options_.train_embeddings ? &weights_.embed_tokens : nullptr);
   return {};
 }
 
 Status Run::start_from_checkpoint(const FoundCheckpoint& checkpoint) {
   LoadReport ignored;  // every tensor of our own checkpoint is loaded or it is an error
   EAGLET_ASSIGN_OR_RETURN(start_.draft, read_draft(checkpoint.path, options_.train_head, &ignored));
+  if (options_.train_embeddings)
+    EAGLET_RETURN_IF_ERROR(train_embeddings(weights_.embed_tokens, &start_.draft));
   if (!checkpoint.check.trainer_state) return reconstruct_state(checkpoint);
   const std::string path = checkpoint.path + "/" + kTrainerStateFile;
   EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(path));
@@ -163,12 +226,32 @@ Status Run::reconstruct_state(const FoundCheckpoint& checkpoint) {
   TrainerState& state = start_.state;
   state.batches_per_epoch = data_.training_plan.report().batches;
   state.step = checkpoint.step;
-  state.epoch = (checkpoint.step + 1) / state.batches_per_epoch;
-  state.next_batch = (checkpoint.step + 1) % state.batches_per_epoch;
+  const std::int64_t group = effective_.batches_per_update;
+  const std::int64_t updates = (state.batches_per_epoch + group - 1) / group;
+  state.epoch = (checkpoint.step + 1) / updates;
+  state.next_batch = (checkpoint.step + 1) % updates * group;
   EAGLET_ASSIGN_OR_RETURN(const auto counts, count_supervised(*data_.store, data_.training, target_.vocab));
   state.covered_share = covered_share(start_.draft.vocab, counts);
   progress_.note(
       "warning: the settings of the earlier run are not known; they are taken to be the ones given now");
+  return {};
+}
+
+// A run goes on in the type it was begun in; else rank 0 measures for all.
+Status Run::choose_compute_type() {
+  const auto before = start_.has_settings && start_.state.settings.is_object()
+                          ? start_.state.settings.find("compute_type")
+                          : start_.state.settings.end();
+  const bool known = start_.has_settings && before != start_.state.settings.end() && before->is_string();
+  const std::string name = options_.compute_type != "auto" ? options_.compute_type
+                           : known                         ? before->get<std::string>()
+                           : start_.has_settings           ? "f32"
+                                                           : "";
+  if (name.empty()) {
+    if (leads()) effective_.compute_type = fastest_compute_type();
+    return comm_.broadcast(sizeof effective_.compute_type, &effective_.compute_type, 0);
+  }
+  EAGLET_ASSIGN_OR_RETURN(effective_.compute_type, parse_compute_type(name));
   return {};
 }
 
@@ -201,28 +284,25 @@ Status Run::compare_settings() {
 
 Status Run::make_model() {
   EAGLET_RETURN_IF_ERROR(check_fits(start_.draft.config, target_, data_.store->header()));
-  TttOptions ttt;
-  ttt.ttt_steps = static_cast<int>(options_.ttt_steps);
-  ttt.step_decay = options_.ttt_step_loss_decay;
-  EAGLET_ASSIGN_OR_RETURN(ttt.losses, parse_loss(options_.loss_fn));
+  const TttOptions ttt = ttt_options(options_, effective_.compute_type);
   const VerifierTensors verifier{weights_.embed_tokens.data(), weights_.final_norm.data(),
                                  weights_.head().data(), target_.rms_norm_eps};
   EAGLET_ASSIGN_OR_RETURN(
       model_, DraftModel::create(std::move(start_.draft), verifier, ttt, options_.max_seq_len, true));
-  const auto trainable = static_cast<std::size_t>(model_->trainable_elements());
-  start_.optimizer.first_moment.assign(trainable, 0.0f);
-  start_.optimizer.second_moment.assign(trainable, 0.0f);
+  const bool shard = options_.shard_optimizer;
+  optimizer_ = std::make_unique<Optimizer>(optimizer_options(options_), model_->weights().table,
+                                           shard ? comm_.rank() : 0, shard ? comm_.ranks() : 1);
   if (!resume_.checkpoint || !resume_.checkpoint->check.optimizer) return {};
-  return read_optimizer(resume_.checkpoint->path + "/" + kOptimizerFile, model_->weights().table,
-                        &start_.optimizer);
+  return optimizer_->read(resume_.checkpoint->path + "/" + kOptimizerFile);
 }
 
 // The target's embeddings and the teacher's head rows belong to the draft in use, though they are not
 // trained.
 std::int64_t Run::total_params() const {
   const DraftConfig& c = model_->weights().config;
-  return static_cast<std::int64_t>(model_->weights().values.size()) + c.vocab * c.hidden +
-         c.draft_vocab * c.target_hidden;
+  const bool embeddings_counted = model_->weights().find("embed_tokens.weight") != nullptr;
+  return static_cast<std::int64_t>(model_->weights().values.size()) +
+         (embeddings_counted ? 0 : c.vocab * c.hidden) + c.draft_vocab * c.target_hidden;
 }
 
 Status Run::write_config() {
@@ -250,6 +330,10 @@ Status Run::write_config() {
   config["real_tokens"] = packing.real_tokens;
   config["supervised_tokens"] = packing.supervised_tokens;
   config["fill_ratio"] = packing.fill_ratio;
+  config["cut_documents"] = packing.cut_documents;
+  config["dropped_unsupervised"] = packing.dropped_unsupervised;
+  config["dropped_beyond_limit"] = packing.dropped_beyond_limit;
+  config["dropped_empty"] = packing.dropped_empty;
   config["covered_share"] = start_.state.covered_share;
   config["trainable_params"] = model_->trainable_elements();
   config["total_params"] = total_params();
@@ -257,6 +341,11 @@ Status Run::write_config() {
 }
 
 Status Run::open_records() {
+  if (!leads()) {
+    records_.emplace(RunRecords::none());
+    return {};
+  }
+  EAGLET_RETURN_IF_ERROR(write_config());
   EAGLET_ASSIGN_OR_RETURN(
       RunRecords records,
       RunRecords::open(options_.output_dir, run_id_, effective_.total_steps, options_.on_step_line));
@@ -288,9 +377,10 @@ void Run::describe() const {
                   p.documents, data_.held_out.size(), p.real_tokens, p.supervised_tokens,
                   100.0 * static_cast<double>(p.supervised_tokens) / static_cast<double>(p.real_tokens)));
   progress_.note(fmt::format(
-      "batches: {} of {} rows, fill {:.1f} %; {} documents cut, {} without a supervised row left out",
-      p.batches, options_.max_seq_len, 100 * p.fill_ratio, p.cut_documents,
-      p.dropped_unsupervised + p.dropped_beyond_limit + p.dropped_empty));
+      "batches: {} of {} rows, fill {:.1f} %; {} documents cut; left out: {} without a supervised token, {} "
+      "supervised only beyond the cut, {} shorter than 2 tokens",
+      p.batches, options_.max_seq_len, 100 * p.fill_ratio, p.cut_documents, p.dropped_unsupervised,
+      p.dropped_beyond_limit, p.dropped_empty));
   progress_.note(fmt::format(
       "draft: {:.2f} M trainable of {:.2f} M parameters; vocabulary {} of {}, covering {:.2f} % of the "
       "supervised tokens",
@@ -298,22 +388,28 @@ void Run::describe() const {
       target_.vocab, 100 * start_.state.covered_share));
   const double target_bytes =
       4.0 * static_cast<double>(weights_.embed_tokens.size() + weights_.lm_head.size());
-  const double moments = 8.0 * static_cast<double>(model_->trainable_elements());
   progress_.note(fmt::format(
       "memory: {} for weights, gradients and activations, {} for the optimizer, {} for the target's "
       "tensors",
-      human_bytes(static_cast<double>(model_->memory_bytes())), human_bytes(moments),
-      human_bytes(target_bytes)));
+      human_bytes(static_cast<double>(model_->memory_bytes())),
+      human_bytes(static_cast<double>(optimizer_->bytes())), human_bytes(target_bytes)));
   const Schedule& s = effective_.schedule;
-  progress_.note(fmt::format("steps: {} ({} batches an epoch), rate {:g} {}, warm-up {}, {} threads",
-                             effective_.total_steps, p.batches, s.base_lr, options_.scheduler_type,
-                             s.warmup_steps, effective_.threads));
+  const std::string several =
+      effective_.batches_per_update == 1
+          ? std::string()
+          : fmt::format(", {} an update over {} ranks", effective_.batches_per_update, comm_.ranks());
+  progress_.note(fmt::format(
+      "steps: {} ({} batches an epoch{}), {}, rate {:g} {}, warm-up {}, {} threads, products in {}",
+      effective_.total_steps, p.batches, several, options_.optimizer, s.base_lr, options_.scheduler_type,
+      s.warmup_steps, effective_.threads, compute_type_name(effective_.compute_type)));
   if (!data_.can_validate)
     progress_.note("nothing is held out that could be validated; best is the latest checkpoint");
 }
 
 bool Run::finished() const {
   const TrainerState& state = start_.state;
+  if (options_.early_stop_patience > 0 && state.stale_validations >= options_.early_stop_patience)
+    return true;
   if (state.step + 1 < effective_.total_steps) return false;
   return !data_.can_validate || state.last_validation.step == state.step;
 }
@@ -339,22 +435,26 @@ TrainReport Run::report() const {
   report.real_tokens = data_.training_plan.report().real_tokens;
   report.trainable_params = model_->trainable_elements();
   report.total_params = total_params();
+  report.skipped_updates = state.skipped_updates;
+  report.compute_type = compute_type_name(effective_.compute_type);
+  report.ranks = comm_.ranks();
+  report.needed_flops = needed_flops_;
+  report.rank_wait_share = rank_wait_share_;
   return report;
 }
 
 Result<TrainReport> Run::go() {
   EAGLET_RETURN_IF_ERROR(prepare());
   EAGLET_RETURN_IF_ERROR(make_model());
-  EAGLET_RETURN_IF_ERROR(refresh_links());
+  if (leads()) EAGLET_RETURN_IF_ERROR(refresh_links());
   if (finished()) {
     progress_.note(fmt::format("all {} steps were done before: nothing to do", effective_.total_steps));
     return report();
   }
-  EAGLET_RETURN_IF_ERROR(write_config());
   EAGLET_RETURN_IF_ERROR(open_records());
   describe();
-  Trainer trainer(options_, data_, *model_, effective_.schedule, effective_.total_steps,
-                  std::move(start_.optimizer), start_.state, *records_, progress_);
+  Trainer trainer(options_, data_, *model_, *optimizer_, effective_.schedule, effective_.total_steps,
+                  start_.state, *records_, comm_, progress_);
   const Status status = trainer.run();
   if (!status.ok()) {
     if (status.code() != StatusCode::kInterrupted) (void)records_->status("failed", 0);
@@ -363,6 +463,8 @@ Result<TrainReport> Run::go() {
   start_.state = trainer.state();
   seconds_ = trainer.seconds();
   tokens_ = trainer.tokens();
+  needed_flops_ = trainer.needed_flops();
+  rank_wait_share_ = trainer.rank_wait_share();
   return report();
 }
 

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "base/hash.h"
 #include "draft/draft_model.h"
@@ -31,12 +33,18 @@ Status check_counts(const TrainOptions& o) {
   if (o.num_workers < 1) return usage("--num-workers", "at least one thread must read batches", "2 is usual");
   for (const auto& [flag, value] :
        {std::pair{"--sliding-window", o.sliding_window},
-        std::pair{"--intermediate-size", o.intermediate_size},
+        std::pair{"--intermediate-size", o.intermediate_size}, std::pair{"--hidden-size", o.hidden_size},
+        std::pair{"--chunk-rows", o.chunk_rows},
         std::pair{"--checkpoint-every-steps", o.checkpoint_every_steps},
         std::pair{"--validate-every-steps", o.validate_every_steps},
         std::pair{"--keep-checkpoints", o.keep_checkpoints}, std::pair{"--threads", std::int64_t{o.threads}},
         std::pair{"--scheduler-total-steps", o.scheduler_total_steps}})
     if (value < 0) return usage(flag, "negative", "give 0 or more");
+  if (o.accumulation_steps < 1)
+    return usage("--accumulation-steps", "must be 1 or more", "1 updates after every batch");
+  if (o.early_stop_patience < 0) return usage("--early-stop-patience", "negative", "give 0 for never");
+  if (o.muon_ns_steps < 1 || o.muon_ns_steps > 20)
+    return usage("--muon-ns-steps", "must be 1 to 20", "5 is usual");
   if (o.log_every_steps < 1) return usage("--log-every-steps", "must be 1 or more", "1 logs every step");
   return {};
 }
@@ -54,8 +62,42 @@ Status check_rates(const TrainOptions& o) {
     return usage("--min-lr-ratio", "must be 0 to 1", "0 is usual");
   if (!(o.ttt_step_loss_decay > 0))
     return usage("--ttt-step-loss-decay", "must be above 0", "1.0 weighs all steps alike");
+  if (!(o.row_sampling > 0 && o.row_sampling <= 1))
+    return usage("--row-sampling", "must be above 0 and at most 1", "1 unrolls every row");
+  if (!(o.muon_lr >= 0) || !std::isfinite(o.muon_lr))
+    return usage("--muon-lr", "negative", "give 0 to use --lr");
+  if (!(o.muon_momentum >= 0 && o.muon_momentum < 1))
+    return usage("--muon-momentum", "must be at least 0 and below 1", "0.95 is usual");
+  if (!(o.muon_weight_decay >= 0)) return usage("--muon-weight-decay", "negative", "0.1 is usual");
+  if (!(o.noise_std >= 0) || !std::isfinite(o.noise_std))
+    return usage("--noise-std", "negative", "give 0 for none");
+  if (o.warmup_ratio != -1 && !(o.warmup_ratio >= 0 && o.warmup_ratio < 1))
+    return usage("--warmup-ratio", "must be at least 0 and below 1", "0.01 is usual");
+  if (o.warmup_ratio >= 0 && o.warmup_steps >= 0)
+    return usage("--warmup-ratio", "excludes --warmup-steps: both say how long", "give one of them");
   if (!(o.num_cosine_cycles > 0))
     return usage("--num-cosine-cycles", "must be above 0", "0.5 decays once to 0");
+  return {};
+}
+
+Status check_step_weights(const TrainOptions& o) {
+  if (o.ttt_step_weights.empty()) return {};
+  const auto weights = numbers_of(o.ttt_step_weights);
+  if (!weights) return usage("--ttt-step-weights", "not a list of numbers", "write 1,0.5,0.25");
+  double sum = 0;
+  for (const double weight : *weights) {
+    if (!(weight >= 0) || !std::isfinite(weight))
+      return usage("--ttt-step-weights", fmt::format("{} is no weight", weight), "give 0 or more");
+    sum += weight;
+  }
+  if (static_cast<std::int64_t>(weights->size()) != o.ttt_steps)
+    return usage("--ttt-step-weights",
+                 fmt::format("{} weights for {} drafting steps", weights->size(), o.ttt_steps),
+                 "give one for each of --ttt-steps");
+  if (sum == 0) return usage("--ttt-step-weights", "all weights are 0", "give at least one above 0");
+  if (o.ttt_step_loss_decay != 1)
+    return usage("--ttt-step-weights", "excludes --ttt-step-loss-decay: both weigh the steps",
+                 "give one of them");
   return {};
 }
 
@@ -72,7 +114,23 @@ Status check_names(const TrainOptions& o) {
   const int ways = int{o.no_resume} + int{o.start_over} + int{!o.resume_from.empty()};
   if (ways > 1)
     return usage("--no-resume", "only one of --no-resume, --start-over and --resume-from", "choose one");
+  if (o.optimizer != "adamw" && o.optimizer != "muon")
+    return usage("--optimizer", "unknown optimizer \"" + o.optimizer + "\"", "use adamw or muon");
+  if (o.muon_adjust_lr_fn != "match_rms_adamw" && o.muon_adjust_lr_fn != "original")
+    return usage("--muon-adjust-lr-fn", "unknown rule \"" + o.muon_adjust_lr_fn + "\"",
+                 "use match_rms_adamw or original");
+  if (o.on_not_finite != "stop" && o.on_not_finite != "skip")
+    return usage("--on-not-finite", "unknown choice \"" + o.on_not_finite + "\"", "use stop or skip");
+  if (!o.max_time.empty() && !seconds_of(o.max_time))
+    return usage("--max-time", "\"" + o.max_time + "\" is no duration", "write 300 (seconds), 90m, 2h or 1d");
   EAGLET_RETURN_IF_ERROR(parse_schedule_kind(o.scheduler_type).status());
+  if (o.teacher_vocab != "draft" && o.teacher_vocab != "whole")
+    return usage("--teacher-vocab", "unknown choice \"" + o.teacher_vocab + "\"", "use draft or whole");
+  if (o.compute_type != "auto" && !parse_compute_type(o.compute_type).ok())
+    return usage("--compute-type", "unknown type \"" + o.compute_type + "\"", "use auto, f32 or bf16");
+  if (o.states != "auto" && o.states != "load" && o.states != "stream")
+    return usage("--state-reading", "unknown choice \"" + o.states + "\"", "use auto, load or stream");
+  EAGLET_RETURN_IF_ERROR(check_step_weights(o));
   const auto loss = parse_loss(o.loss_fn);
   if (!loss.ok()) return Status(StatusCode::kUsage, loss.status().what(), "--loss-fn", loss.status().todo());
   return {};
@@ -84,6 +142,61 @@ Status check_train_options(const TrainOptions& options) {
   EAGLET_RETURN_IF_ERROR(check_names(options));
   EAGLET_RETURN_IF_ERROR(check_counts(options));
   return check_rates(options);
+}
+
+std::int64_t batches_per_update(const TrainOptions& options) {
+  return options.accumulation_steps * (options.comm != nullptr ? options.comm->ranks() : 1);
+}
+
+std::optional<double> seconds_of(const std::string& duration) {
+  double value = 0;
+  const char* end = duration.data() + duration.size();
+  const auto parsed = std::from_chars(duration.data(), end, value);
+  if (parsed.ec != std::errc() || !(value > 0)) return std::nullopt;
+  const std::string unit(parsed.ptr, end);
+  for (const auto& [name, seconds] : {std::pair{"", 1.0}, std::pair{"s", 1.0}, std::pair{"m", 60.0},
+                                      std::pair{"h", 3600.0}, std::pair{"d", 86400.0}})
+    if (unit == name) return value * seconds;
+  return std::nullopt;
+}
+
+std::optional<std::vector<double>> numbers_of(const std::string& list) {
+  std::vector<double> numbers;
+  const char *at = list.data(), *end = at + list.size();
+  while (true) {
+    double value = 0;
+    const auto parsed = std::from_chars(at, end, value);
+    if (parsed.ec != std::errc()) return std::nullopt;
+    numbers.push_back(value);
+    if (parsed.ptr == end) return numbers;
+    if (*parsed.ptr != ',') return std::nullopt;
+    at = parsed.ptr + 1;
+  }
+}
+
+TttOptions ttt_options(const TrainOptions& o, ComputeType compute_type) {
+  TttOptions options;
+  options.ttt_steps = static_cast<int>(o.ttt_steps);
+  options.losses = *parse_loss(o.loss_fn);
+  options.step_decay = o.ttt_step_loss_decay;
+  if (!o.ttt_step_weights.empty()) options.step_weights = *numbers_of(o.ttt_step_weights);
+  options.teacher_vocab = o.teacher_vocab == "whole" ? TeacherVocab::kWhole : TeacherVocab::kDraft;
+  options.row_sampling = o.row_sampling;
+  options.compute_type = compute_type;
+  options.chunk_rows = o.chunk_rows;
+  return options;
+}
+
+OptimizerOptions optimizer_options(const TrainOptions& o) {
+  OptimizerOptions options;
+  options.use_muon = o.optimizer == "muon";
+  options.adamw = {o.beta1, o.beta2, o.eps, o.weight_decay};
+  options.muon.momentum = o.muon_momentum;
+  options.muon.weight_decay = o.muon_weight_decay;
+  options.muon.ns_steps = static_cast<int>(o.muon_ns_steps);
+  options.muon.rate = o.muon_adjust_lr_fn == "original" ? MuonRate::kOriginal : MuonRate::kMatchRmsAdamw;
+  options.muon_lr_ratio = o.muon_lr > 0 ? o.muon_lr / o.lr : 1.0;
+  return options;
 }
 
 std::string store_fingerprint(const StoreReader& store) {
@@ -104,7 +217,12 @@ Json fixed_settings(const TrainOptions& o, const EffectiveSettings& effective) {
   json["max_seq_len"] = o.max_seq_len;
   json["ttt_steps"] = o.ttt_steps;
   json["ttt_step_loss_decay"] = o.ttt_step_loss_decay;
+  json["ttt_step_weights"] = o.ttt_step_weights;
   json["loss_fn"] = o.loss_fn;
+  json["teacher_vocab"] = o.teacher_vocab;
+  json["row_sampling"] = o.row_sampling;
+  json["compute_type"] = compute_type_name(effective.compute_type);
+  json["chunk_rows"] = o.chunk_rows;
   json["draft_vocab_size"] = effective.draft_vocab_size;
   json["draft_arch"] = o.draft_arch;
   json["num_layers"] = o.num_layers;
@@ -115,6 +233,10 @@ Json fixed_settings(const TrainOptions& o, const EffectiveSettings& effective) {
   json["fc_norm"] = o.fc_norm;
   json["norm_output"] = o.norm_output;
   json["train_head"] = o.train_head;
+  json["train_embeddings"] = o.train_embeddings;
+  json["attention_bias"] = o.attention_bias;
+  json["mlp_bias"] = o.mlp_bias;
+  json["hidden_size"] = o.hidden_size;
   json["lr"] = o.lr;
   json["beta1"] = o.beta1;
   json["beta2"] = o.beta2;
@@ -129,7 +251,26 @@ Json fixed_settings(const TrainOptions& o, const EffectiveSettings& effective) {
   json["num_cosine_cycles"] = o.num_cosine_cycles;
   json["min_lr_ratio"] = o.min_lr_ratio;
   json["seed"] = o.seed;
+  json["batches_per_update"] = effective.batches_per_update;
+  json["noise_std"] = o.noise_std;
+  json["optimizer"] = o.optimizer;
+  const bool muon = o.optimizer == "muon";  // with AdamW these fix nothing
+  json["muon_lr"] = muon ? (o.muon_lr > 0 ? o.muon_lr : o.lr) : 0.0;
+  json["muon_momentum"] = muon ? o.muon_momentum : 0.0;
+  json["muon_weight_decay"] = muon ? o.muon_weight_decay : 0.0;
+  json["muon_ns_steps"] = muon ? o.muon_ns_steps : 0;
+  json["muon_adjust_lr_fn"] = muon ? o.muon_adjust_lr_fn : "";
   return json;
+}
+
+// What a run did that was begun before a setting existed.
+static Json settings_of_older_runs() {
+  return {{"batches_per_update", 1},  {"noise_std", 0.0},          {"optimizer", "adamw"},
+          {"muon_lr", 0.0},           {"muon_momentum", 0.0},      {"muon_weight_decay", 0.0},
+          {"muon_ns_steps", 0},       {"muon_adjust_lr_fn", ""},   {"ttt_step_weights", ""},
+          {"teacher_vocab", "draft"}, {"row_sampling", 1.0},       {"compute_type", "f32"},
+          {"chunk_rows", 0},          {"train_embeddings", false}, {"attention_bias", false},
+          {"mlp_bias", false},        {"hidden_size", 0}};
 }
 
 Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {
@@ -143,6 +284,7 @@ Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {
   json.update(fixed_settings(o, effective));
   json["scheduler_total_steps"] = effective.schedule.total_steps;
   json["num_workers"] = o.num_workers;
+  json["state_reading"] = o.states;
   json["threads"] = effective.threads;
   json["checkpoint_every_steps"] = o.checkpoint_every_steps;
   json["validate_every_steps"] = o.validate_every_steps;
@@ -152,10 +294,19 @@ Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {
   json["resume_from"] = o.resume_from;
   json["start_over"] = o.start_over;
   json["allow_missing_optimizer"] = o.allow_missing_optimizer;
+  json["accumulation_steps"] = o.accumulation_steps;
+  json["ranks"] = o.comm != nullptr ? o.comm->ranks() : 1;
+  json["shard_optimizer"] = o.shard_optimizer;
+  json["warmup_ratio"] = o.warmup_ratio;
+  json["max_time"] = o.max_time;
+  json["early_stop_patience"] = o.early_stop_patience;
+  json["on_not_finite"] = o.on_not_finite;
   return json;
 }
 
-Status check_same_settings(const Json& before, const Json& now) {
+Status check_same_settings(const Json& known, const Json& now) {
+  Json before = settings_of_older_runs();
+  before.update(known);
   std::string differences;
   for (const auto& [name, value] : now.items()) {
     const auto it = before.find(name);

@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
+#include "draft/draft_model.h"
 #include "formats/json.h"
 #include "store/store.h"
+#include "train/optimizer.h"
 #include "train/schedule.h"
 #include "train/train.h"
 
@@ -14,11 +18,23 @@ namespace eaglet {
 /// Values and combinations that can be judged without any file. kUsage names the flag.
 Status check_train_options(const TrainOptions& options);
 
+/// accumulation_steps times the ranks.
+std::int64_t batches_per_update(const TrainOptions& options);
+/// "300", "300s", "90m", "2h", "1d" in seconds; none for anything else.
+std::optional<double> seconds_of(const std::string& duration);
+OptimizerOptions optimizer_options(const TrainOptions& options);
+/// What the draft's steps are made with; the options are checked ones.
+TttOptions ttt_options(const TrainOptions& options, ComputeType compute_type);
+/// Numbers with commas between them; nothing for anything else.
+std::optional<std::vector<double>> numbers_of(const std::string& list);
+
 /// What the options became once store and target were known; goes over the options in every record.
 struct EffectiveSettings {
   Schedule schedule;
   std::int64_t total_steps = 0, draft_vocab_size = 0, intermediate_size = 0;
   int threads = 0;
+  ComputeType compute_type = ComputeType::kF32;
+  std::int64_t batches_per_update = 1;  // over all ranks
   std::string target_identity, store_fingerprint;
 };
 

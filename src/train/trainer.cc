@@ -9,44 +9,40 @@
 
 #include "base/clock.h"
 #include "base/interrupt.h"
-#include "ops/adamw.h"
+#include "batch/store_rows.h"
+#include "train/batch_inputs.h"
 #include "train/checkpoint.h"
+#include "train/needed_work.h"
+#include "train/not_finite.h"
+#include "train/train_settings.h"
 
 namespace eaglet {
 namespace {
 
 constexpr std::int64_t kStepsBeforeForecast = 5;
+constexpr std::int64_t kFreshStepJudged = 20;     // a new draft may begin far above an even guess
 constexpr double kWarmLossShare = 0.6;            // of an even guess: a loaded draft begins below it
+constexpr std::int64_t kMostSkippedInARow = 10;   // then it is not a bad document any more
 constexpr double kSlowDiskBytesPerSecond = 50e6;  // what next_by assumes while saving
-
-DraftInputs inputs_of(const PackedBatch& batch) {
-  DraftInputs inputs;
-  inputs.rows = batch.rows;
-  inputs.input_ids = batch.input_ids.data();
-  inputs.document_ids = batch.document_ids.data();
-  inputs.position_ids = batch.position_ids.data();
-  inputs.loss_mask = batch.loss_mask.data();
-  inputs.aux_hidden_states = batch.aux_hidden_states.data();
-  inputs.last_hidden_states = batch.last_hidden_states.data();
-  return inputs;
-}
 
 }  // namespace
 
-Trainer::Trainer(const TrainOptions& options, const TrainData& data, DraftModel& model,
-                 const Schedule& schedule, std::int64_t total_steps, OptimizerState optimizer,
-                 TrainerState state, RunRecords& records, Progress& progress)
+Trainer::Trainer(const TrainOptions& options, const TrainData& data, DraftModel& model, Optimizer& optimizer,
+                 const Schedule& schedule, std::int64_t total_steps, TrainerState state, RunRecords& records,
+                 Comm& comm, Progress& progress)
     : options_(options),
       data_(data),
       model_(model),
+      optimizer_(optimizer),
       schedule_(schedule),
       total_steps_(total_steps),
-      optimizer_(std::move(optimizer)),
       state_(std::move(state)),
       records_(records),
+      comm_(comm),
       progress_(progress),
       checkpoints_(options.output_dir + "/checkpoints"),
-      needed_work_(model.weights().config, static_cast<int>(options.ttt_steps), options.train_head),
+      begin_seconds_(monotonic_seconds()),
+      max_seconds_(seconds_of(options.max_time).value_or(0)),
       first_step_(state_.step + 1),
       saved_step_(state_.step) {}
 
@@ -56,74 +52,91 @@ Status Trainer::run() {
   progress_.begin("train", static_cast<std::uint64_t>(total_steps_), "steps",
                   static_cast<std::uint64_t>(first_step_));
   if (state_.step >= 0) {  // a signal may have come between a step and its validation
-    saved_step_ =
-        state_.last_validation.step == state_.step || !due(options_.validate_every_steps) ? state_.step : -1;
+    saved_step_ = state_.last_validation.step == state_.step || !is_due(options_.validate_every_steps)
+                      ? state_.step
+                      : -1;
+    EAGLET_RETURN_IF_ERROR(look_around());
     EAGLET_RETURN_IF_ERROR(after_step());
   }
-  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<BatchLoader> loader,
-                          BatchLoader::start(*data_.store, data_.training_plan, options_.max_seq_len,
-                                             options_.num_workers, state_.epoch, state_.next_batch));
-  while (state_.step + 1 < total_steps_) {
-    EAGLET_RETURN_IF_ERROR(one_step(*loader));
+  UpdateStep update(options_, data_, model_, optimizer_, schedule_, comm_);
+  EAGLET_RETURN_IF_ERROR(update.start(state_));
+  while (!ended_ && state_.step + 1 < total_steps_) {
+    EAGLET_RETURN_IF_ERROR(one_step(update));
     EAGLET_RETURN_IF_ERROR(after_step());
     if (state_.step == first_step_ + kStepsBeforeForecast) forecast();
   }
-  EAGLET_RETURN_IF_ERROR(records_.event("end", state_.step, state_.epoch, "done"));
+  if (!ended_) EAGLET_RETURN_IF_ERROR(records_.event("end", state_.step, state_.epoch, "done"));
   EAGLET_RETURN_IF_ERROR(records_.status("done", 0));
+  if (comm_.ranks() > 1)
+    progress_.note(fmt::format("{} ranks: {:.1f} % of the time went by waiting for other ranks",
+                               comm_.ranks(), 100 * rank_wait_share()));
   progress_.end(
-      fmt::format("{} steps, loss {:.4f} to {:.4f}", total_steps_, state_.first_loss, state_.last_loss));
+      fmt::format("{} steps, loss {:.4f} to {:.4f}", state_.step + 1, state_.first_loss, state_.last_loss));
   return {};
 }
 
-Status Trainer::one_step(BatchLoader& loader) {
-  const double begin = monotonic_seconds(), waited = loader.waited_seconds();
-  EAGLET_ASSIGN_OR_RETURN(std::unique_ptr<PackedBatch> batch, loader.next());
+Status Trainer::one_step(UpdateStep& update) {
+  const double begin = monotonic_seconds();
+  EAGLET_ASSIGN_OR_RETURN(const UpdateResult result, update.make(state_, wishes()));
+  facts_ = result.facts;
+  if (!result.numeric.ok()) EAGLET_RETURN_IF_ERROR(skip_or_stop(result.numeric));
   LogRecord record;
   record.event = "step";
   record.epoch = state_.epoch;
-  record.data_wait_seconds = loader.waited_seconds() - waited;
-  record.fill_ratio = static_cast<double>(batch->real_tokens) / static_cast<double>(options_.max_seq_len);
-  const Result<StepSums> sums = model_.step(inputs_of(*batch), true);
-  if (!sums.ok()) return not_finite(sums.status(), *batch);
-  EAGLET_RETURN_IF_ERROR(update_weights(*sums, *batch, &record));
-  advance();
+  advance(result.batches);
   record.step = state_.step;
   record.t = wall_seconds();
+  put_metrics(result.metrics, &record);
+  record.lr = result.lr;
+  record.grad_norm = result.grad_norm;
+  record.data_wait_seconds = result.data_wait_seconds;
+  record.fill_ratio = result.facts.tokens / static_cast<double>(result.batches * options_.max_seq_len);
   record.step_seconds = step_seconds_ = monotonic_seconds() - begin;
-  record.tokens_per_second = static_cast<double>(batch->real_tokens) / step_seconds_;
-  record.mfu_ratio = share_of_peak(needed_work_.flops(*batch) / step_seconds_);
+  record.tokens_per_second = result.facts.tokens / step_seconds_;
+  if (result.batches_here > 0) record.mfu_ratio = share_of_peak(result.needed_flops_here / step_seconds_);
   seconds_ += step_seconds_;
-  tokens_ += batch->real_tokens;
-  state_.last_loss = record.total_loss;
-  if (state_.step == 0) {
-    state_.first_loss = record.total_loss;
-    EAGLET_RETURN_IF_ERROR(judge_first_loss(record.loss.front()));
+  rank_wait_seconds_ += result.rank_wait_seconds;
+  tokens_ += static_cast<std::int64_t>(result.facts.tokens);
+  needed_flops_ += result.facts.needed_flops;
+  if (result.numeric.ok()) {
+    skipped_in_a_row_ = 0;
+    state_.last_loss = record.total_loss;
+    if (state_.step == 0) state_.first_loss = record.total_loss;
+    EAGLET_RETURN_IF_ERROR(judge_loss(record.loss.front()));
   }
-  loader.recycle(std::move(batch));
   return log_step(std::move(record));
 }
 
-Status Trainer::update_weights(const StepSums& sums, const PackedBatch& batch, LogRecord* record) {
-  const std::int64_t n = model_.trainable_elements();
-  const StepMetrics metrics = step_metrics(sums, options_.ttt_step_loss_decay);
-  put_metrics(metrics, record);
-  record->grad_norm = l2_norm(n, model_.gradients().data());
-  if (!std::isfinite(metrics.total_loss) || !std::isfinite(record->grad_norm))
-    return not_finite(Status(StatusCode::kNumeric,
-                             fmt::format("loss {}, gradient norm {}", metrics.total_loss, record->grad_norm)),
-                      batch);
-  // torch.nn.utils.clip_grad_norm_
-  const double scale = options_.clip > 0 ? std::min(1.0, options_.clip / (record->grad_norm + 1e-6)) : 1.0;
-  record->lr = schedule_.rate(state_.step + 1);
-  const AdamwOptions adamw_options{options_.beta1, options_.beta2, options_.eps, options_.weight_decay};
-  adamw(n, model_.weights().values.data(), model_.gradients().data(), optimizer_.first_moment.data(),
-        optimizer_.second_moment.data(), scale, record->lr, ++optimizer_.updates, adamw_options);
-  return {};
+// Ok: the update is left out and counted; it has a step's number and its rate, but changed nothing.
+Status Trainer::skip_or_stop(const Status& numeric) {
+  const bool skip = options_.on_not_finite == "skip" && skipped_in_a_row_ < kMostSkippedInARow;
+  const std::string what = fmt::format("not finite at step {}: {}", state_.step + 1, numeric.what());
+  if (skip) {
+    ++skipped_in_a_row_;
+    ++state_.skipped_updates;
+    const std::string text = fmt::format("{} ({}); the update is left out, {} so far", what, numeric.where(),
+                                         state_.skipped_updates);
+    progress_.note("warning: " + text);
+    return records_.event("warning", state_.step + 1, state_.epoch, text);
+  }
+  const std::string often =
+      skipped_in_a_row_ > 0 ? fmt::format(" ({} updates in a row)", skipped_in_a_row_ + 1) : std::string();
+  (void)records_.event("warning", state_.step + 1, state_.epoch, what + ", " + numeric.where());
+  return Status(
+      StatusCode::kNumeric, what + often + "; " + last_good(), numeric.where(),
+      "check the states with eaglet inspect --verify; if they are whole, use a lower --lr or a smaller "
+      "--clip, or leave such updates out with --on-not-finite skip");
 }
 
-void Trainer::advance() {
+std::string Trainer::last_good() const {
+  if (saved_step_ < 0) return "no checkpoint was saved yet";
+  return "the last good checkpoint is " + checkpoint_name(saved_step_);
+}
+
+void Trainer::advance(std::int64_t batches) {
   ++state_.step;
-  if (++state_.next_batch < state_.batches_per_epoch) return;
+  state_.next_batch += batches;
+  if (state_.next_batch < state_.batches_per_epoch) return;
   state_.next_batch = 0;
   ++state_.epoch;
 }
@@ -148,48 +161,113 @@ double Trainer::share_of_peak(double flops_per_second) {
 }
 
 // every_steps 0 means at each epoch's end. The last step of the run always counts.
-bool Trainer::due(std::int64_t every_steps) const {
+bool Trainer::is_due(std::int64_t every_steps) const {
   if (state_.step + 1 >= total_steps_) return true;
   if (every_steps == 0) return state_.next_batch == 0;
   return state_.step > 0 && state_.step % every_steps == 0;
 }
 
+// What this process was asked for since the last update. With several ranks a wish of one becomes all ranks'
+// decision in the same step.
+RankFacts Trainer::wishes() const {
+  RankFacts facts;
+  facts.sigint = interrupt_signal() == SIGINT ? 1 : 0;
+  facts.sigterm = interrupted() && interrupt_signal() != SIGINT ? 1 : 0;
+  facts.save = take_save_request() ? 1 : 0;
+  facts.time_up = max_seconds_ > 0 && monotonic_seconds() - begin_seconds_ >= max_seconds_ ? 1 : 0;
+  return facts;
+}
+
+Status Trainer::look_around() {
+  facts_ = wishes();
+  return exchange(comm_, static_cast<int>(options_.ttt_steps), &facts_);
+}
+
 Status Trainer::after_step() {
-  if (interrupted()) return stop_for_signal();
+  if (comm_.ranks() == 1) {  // the newest wishes; with ranks only those of the last update are known to all
+    const RankFacts now = wishes();
+    facts_.sigint = now.sigint;
+    facts_.sigterm = now.sigterm;
+    facts_.save += now.save;
+    facts_.time_up = now.time_up;
+  }
+  if (signalled()) return stop_for_signal();
+  EAGLET_RETURN_IF_ERROR(validate_and_save());
+  if (ended_ || state_.step + 1 >= total_steps_) return {};
+  if (options_.early_stop_patience > 0 && state_.stale_validations >= options_.early_stop_patience)
+    return end_early(fmt::format("{} validations without a better acceptance length than {:.4f} of step {}",
+                                 state_.stale_validations, state_.best_acceptance_length, state_.best_step));
+  if (facts_.time_up > 0) return end_early("--max-time " + options_.max_time + " is over");
+  if (facts_.save == 0) return {};
+  facts_.save = 0;
+  progress_.note(fmt::format("SIGUSR1: saving after step {}", state_.step));
+  return saved_step_ == state_.step ? Status() : save(false);
+}
+
+Status Trainer::validate_and_save() {
   bool best = false;
-  if (data_.can_validate && due(options_.validate_every_steps) &&
+  if (data_.can_validate && is_due(options_.validate_every_steps) &&
       state_.last_validation.step != state_.step) {
     const Status status = validate(&best);
-    if (status.code() == StatusCode::kInterrupted) return stop_for_signal();
+    if (status.code() == StatusCode::kInterrupted) {
+      ended_ = true;
+      return stop_for_signal();
+    }
     EAGLET_RETURN_IF_ERROR(status);
   }
   if (saved_step_ == state_.step) return {};
-  if (!best && !due(options_.checkpoint_every_steps)) return {};
+  if (!best && !is_due(options_.checkpoint_every_steps)) return {};
   return save(best);
 }
 
-Result<StepSums> Trainer::held_out_sums() {
-  StepSums total;
+// Pack i of the held-out documents is rank (i mod ranks)'s.
+Result<RankFacts> Trainer::held_out_facts() {
+  RankFacts facts;
+  facts.sums.depth.resize(static_cast<std::size_t>(options_.ttt_steps));
   PackedBatch batch;
+  StoreRows store_rows(*data_.store);
   const std::vector<std::vector<std::size_t>> packs = data_.held_out_plan.epoch(0);
-  for (std::size_t i = 0; i < packs.size(); ++i) {
-    if (interrupted()) return Status(StatusCode::kInterrupted, "stopped while validating");
+  std::string bad;
+  const auto first = static_cast<std::size_t>(comm_.rank()), ranks = static_cast<std::size_t>(comm_.ranks());
+  for (std::size_t i = first; i < packs.size() && !interrupted(); i += ranks) {
     progress_.update(static_cast<std::uint64_t>(state_.step + 1),
                      fmt::format("validating {}/{}", i + 1, packs.size()));
     EAGLET_RETURN_IF_ERROR(records_.status("validate", std::max(30.0, 10 * step_seconds_)));
-    EAGLET_RETURN_IF_ERROR(fill_batch(*data_.store, packs[i], options_.max_seq_len, &batch));
-    const Result<StepSums> sums = model_.step(inputs_of(batch), false);
-    if (!sums.ok()) return not_finite(sums.status(), batch);
-    add_sums(*sums, &total);
+    EAGLET_RETURN_IF_ERROR(fill_batch(*data_.store, packs[i], options_.max_seq_len, &batch, data_.states));
+    store_rows.use(batch);
+    const Result<StepSums> sums = model_.step(inputs_of(batch, &store_rows), false);
+    if (sums.ok()) {
+      add_sums(*sums, &facts.sums);
+      continue;
+    }
+    if (sums.status().code() != StatusCode::kNumeric) return sums.status();
+    facts.not_finite = 1;
+    bad = document_names(*data_.store, packs[i]);
   }
-  return total;
+  const RankFacts asked = wishes();
+  facts.sigint = asked.sigint;
+  facts.sigterm = asked.sigterm;
+  facts.save = asked.save;
+  EAGLET_RETURN_IF_ERROR(exchange(comm_, static_cast<int>(options_.ttt_steps), &facts));
+  if (facts.not_finite == 0) return facts;
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> documents, gather_texts(comm_, bad));
+  return Status(
+      StatusCode::kNumeric, fmt::format("a held-out loss after step {} is not finite", state_.step),
+      fmt::format("documents {}", fmt::join(documents, " ")),
+      "check the states with eaglet inspect --verify; if they are whole, the weights have run away: "
+      "use a lower --lr");
 }
 
 Status Trainer::validate(bool* best) {
-  EAGLET_ASSIGN_OR_RETURN(const StepSums sums, held_out_sums());
-  const StepMetrics metrics = step_metrics(sums, options_.ttt_step_loss_decay);
+  EAGLET_ASSIGN_OR_RETURN(const RankFacts facts, held_out_facts());
+  facts_.sigint += facts.sigint;
+  facts_.sigterm += facts.sigterm;
+  facts_.save += facts.save;
+  if (signalled()) return Status(StatusCode::kInterrupted, "stopped while validating");
+  const StepMetrics metrics = step_metrics(facts.sums, ttt_options(options_, ComputeType::kF32));
   state_.last_validation = to_validation(metrics, state_.step);
   *best = state_.best_step < 0 || metrics.acceptance_length > state_.best_acceptance_length;
+  state_.stale_validations = *best ? 0 : state_.stale_validations + 1;
   if (*best) {
     state_.best_step = state_.step;
     state_.best_acceptance_length = metrics.acceptance_length;
@@ -206,11 +284,20 @@ Status Trainer::validate(bool* best) {
 }
 
 Status Trainer::save(bool best) {
-  const auto bytes = static_cast<double>(checkpoint_bytes(model_.weights(), optimizer_));
-  EAGLET_RETURN_IF_ERROR(records_.status("checkpoint", 60 + bytes / kSlowDiskBytesPerSecond));
-  EAGLET_RETURN_IF_ERROR(save_checkpoint(checkpoints_, state_, model_.weights(), optimizer_,
-                                         [this](const std::string& text) { progress_.note(text); }));
+  // The rate of the last update may have thrown them out; the checkpoints there are must stay the newest good
+  // ones.
+  if (const std::string bad = tensors_not_finite(model_.weights(), nullptr); !bad.empty())
+    return Status(
+        StatusCode::kNumeric,
+        fmt::format("after step {} {} are not finite: nothing is saved; {}", state_.step, bad, last_good()),
+        checkpoints_, "use a lower --lr or a smaller --clip");
   saved_step_ = state_.step;
+  // Sharded moments are written by rank 0, the others send theirs.
+  if (!leads()) return options_.shard_optimizer ? optimizer_.write({}, comm_) : Status();
+  const auto bytes = static_cast<double>(checkpoint_bytes(model_.weights(), optimizer_.state_bytes()));
+  EAGLET_RETURN_IF_ERROR(records_.status("checkpoint", 60 + bytes / kSlowDiskBytesPerSecond));
+  EAGLET_RETURN_IF_ERROR(save_checkpoint(checkpoints_, state_, model_.weights(), optimizer_, comm_,
+                                         [this](const std::string& text) { progress_.note(text); }));
   EAGLET_RETURN_IF_ERROR(link_checkpoint(checkpoints_, "latest", state_.step));
   if (best || !data_.can_validate) EAGLET_RETURN_IF_ERROR(link_checkpoint(checkpoints_, "best", state_.step));
   EAGLET_RETURN_IF_ERROR(remove_unfinished(checkpoints_));
@@ -220,7 +307,7 @@ Status Trainer::save(bool best) {
 }
 
 Status Trainer::stop_for_signal() {
-  const char* name = interrupt_signal() == SIGTERM ? "SIGTERM" : "SIGINT";
+  const char* name = facts_.sigterm > 0 ? "SIGTERM" : "SIGINT";
   if (saved_step_ != state_.step) EAGLET_RETURN_IF_ERROR(save(false));
   EAGLET_RETURN_IF_ERROR(records_.event("end", state_.step, state_.epoch, std::string("stopped by ") + name));
   EAGLET_RETURN_IF_ERROR(records_.status("interrupted", 0));
@@ -230,37 +317,32 @@ Status Trainer::stop_for_signal() {
                 checkpoints_, "run the same command again to go on from there");
 }
 
-Status Trainer::not_finite(const Status& status, const PackedBatch& batch) {
-  if (status.code() != StatusCode::kNumeric) return status;
-  constexpr std::size_t kNamed = 8;
-  std::vector<std::string> ids;
-  for (const std::size_t i : batch.documents)
-    if (ids.size() < kNamed) ids.push_back(data_.store->documents()[i].id);
-  if (batch.documents.size() > kNamed)
-    ids.push_back(fmt::format("and {} more", batch.documents.size() - kNamed));
-  const std::string kept = saved_step_ >= 0 ? "the last good checkpoint is " + checkpoint_name(saved_step_)
-                                            : std::string("no checkpoint was saved yet");
-  const Status failure(
-      StatusCode::kNumeric,
-      fmt::format("not finite at step {} ({}); {}", state_.step + 1, status.what(), kept),
-      fmt::format("documents {}", fmt::join(ids, ", ")),
-      "check the states with eaglet inspect --verify; if they are whole, use a lower --lr or a smaller "
-      "--clip");
-  (void)records_.event("warning", state_.step + 1, state_.epoch, failure.what() + ", " + failure.where());
-  return failure;
+Status Trainer::end_early(const std::string& why) {
+  ended_ = true;
+  if (saved_step_ != state_.step) EAGLET_RETURN_IF_ERROR(save(false));
+  progress_.note(fmt::format("ended after step {} of {}: {}", state_.step, total_steps_, why));
+  return records_.event("end", state_.step, state_.epoch, why);
 }
 
-// A guess that spreads evenly costs ln(Vd). A new draft whose head is the target's may well begin above it;
-// one that was loaded must begin below, or its weights did not arrive.
-Status Trainer::judge_first_loss(double loss) {
+// A guess that spreads evenly costs ln(Vd). A new draft whose head is the target's may well begin at two or
+// three times that, and is judged once it has learnt a little; one that was loaded must begin well below, or
+// its weights did not arrive.
+Status Trainer::judge_loss(double loss) {
+  const bool warm = !options_.from.empty();
+  if (state_.step != 0 && (warm || state_.step != kFreshStepJudged)) return {};
   const double even_guess = std::log(static_cast<double>(model_.weights().config.draft_vocab));
   const std::string fact =
-      fmt::format("first loss {:.3f} at depth 0; an even guess would cost {:.3f}", loss, even_guess);
-  if (options_.from.empty() || loss < kWarmLossShare * even_guess) {
+      fmt::format("{} {:.3f} at depth 0; an even guess would cost {:.3f}",
+                  state_.step == 0 ? "first loss" : "loss after 20 steps", loss, even_guess);
+  std::string warning;
+  if (warm && loss >= kWarmLossShare * even_guess)
+    warning = fact + ": the draft given with --from does not predict this target's states";
+  if (!warm && state_.step == kFreshStepJudged && loss >= even_guess)
+    warning = fact + ": it is not learning yet; look at --lr, the warm-up and the layers of the states";
+  if (warning.empty()) {
     progress_.note(fact);
     return {};
   }
-  const std::string warning = fact + ": the draft given with --from does not predict this target's states";
   progress_.note("warning: " + warning);
   return records_.event("warning", state_.step, state_.epoch, warning);
 }

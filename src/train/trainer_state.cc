@@ -44,6 +44,8 @@ Json trainer_state_to_json(const TrainerState& state) {
   json["covered_share"] = state.covered_share;
   json["best_step"] = state.best_step;
   json["best_acceptance_length"] = state.best_acceptance_length;
+  json["stale_validations"] = state.stale_validations;
+  json["skipped_updates"] = state.skipped_updates;
   json["last_validation"] = validation_to_json(state.last_validation);
   json["settings"] = state.settings;
   json["settings_hash"] = hex64(xxh64(json_line(state.settings)));
@@ -66,6 +68,8 @@ Result<TrainerState> trainer_state_from_json(const Json& json) {
     json.at("covered_share").get_to(state.covered_share);
     json.at("best_step").get_to(state.best_step);
     json.at("best_acceptance_length").get_to(state.best_acceptance_length);
+    state.stale_validations = json.value("stale_validations", std::int64_t{0});  // not in older states
+    state.skipped_updates = json.value("skipped_updates", std::int64_t{0});
     state.last_validation = validation_from_json(json.at("last_validation"));
     state.settings = json.at("settings");
     if (json.at("settings_hash").get<std::string>() != hex64(xxh64(json_line(state.settings))))

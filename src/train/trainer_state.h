@@ -27,6 +27,8 @@ struct TrainerState {
   double covered_share = 1;  // supervised training tokens inside the draft vocabulary
   std::int64_t best_step = -1;
   double best_acceptance_length = 0;
+  std::int64_t stale_validations = 0;  // since the best one
+  std::int64_t skipped_updates = 0;    // left out because they were not finite
   Validation last_validation;
   Json settings;  // what must not change on resume (train_settings.h)
 };

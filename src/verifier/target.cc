@@ -62,7 +62,10 @@ Result<std::unique_ptr<Target>> Target::load(const std::string& path, const Targ
   target->threads_ = options.threads > 0
                          ? options.threads
                          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  EAGLET_ASSIGN_OR_RETURN(const int bits, bits_to_widen_to(path, options.weights));
+  int bits = 0;
+  if (!options.vocab_only) {
+    EAGLET_ASSIGN_OR_RETURN(bits, bits_to_widen_to(path, options.weights));
+  }
   std::optional<WidenedCopy> copy;
   if (bits != 0) {
     EAGLET_ASSIGN_OR_RETURN(WidenedCopy made, WidenedCopy::make(path, bits, target->threads_));
@@ -72,6 +75,7 @@ Result<std::unique_ptr<Target>> Target::load(const std::string& path, const Targ
   std::string reason;
   try {
     llama_model_params params = llama_model_default_params();
+    params.vocab_only = options.vocab_only;
     target->model_ = llama_model_load_from_file(copy ? copy->path().c_str() : path.c_str(), params);
   } catch (const std::exception& error) {
     reason = error.what();

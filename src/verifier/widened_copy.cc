@@ -4,6 +4,7 @@
 #include <ggml.h>
 #include <llama.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,6 +60,15 @@ Result<WidenedCopy> WidenedCopy::make(const std::string& model_path, int bits, i
                               human_bytes(static_cast<double>(needed)),
                               human_bytes(static_cast<double>(available_memory_bytes()))),
                   model_path, "run the weights as they are stored (--weights stored)");
+  // A limit on file sizes (ulimit -f) holds for files in memory as well.
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < needed)
+    return Status(StatusCode::kNoSpace,
+                  fmt::format("a {}-bit copy of the model needs {}, the limit on file sizes is {}", bits,
+                              human_bytes(static_cast<double>(needed)),
+                              human_bytes(static_cast<double>(limit.rlim_cur))),
+                  model_path,
+                  "raise the limit (ulimit -f), or run the weights as they are stored (--weights stored)");
   const int fd = ::memfd_create("eaglet-widened-target", MFD_CLOEXEC);
   if (fd < 0) return errno_status("create a file in memory", model_path, errno);
   WidenedCopy copy(fd);

@@ -1,0 +1,32 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "apps/command.h"
+#include "apps/plan_states.h"
+
+namespace eaglet::apps {
+
+Run add_plan(CLI::App& app) {
+  app.description("Tells what a run will need before anything starts. Nothing is run or written.");
+  app.footer(
+      "  eaglet plan --model target.gguf --conversations c.jsonl --max-seq-len 8192 --states-dir runs/a\n"
+      "  eaglet plan --hidden-size 7168 --slots 4 --samples 37312 --mean-tokens 2205 --states-dir /data\n"
+      "  eaglet plan --hidden-size 7168 --slots 4 --lengths lengths.jsonl --max-tokens 8192 --json");
+  auto states = std::make_shared<PlanStatesFlags>();
+  add_plan_states_flags(app, states.get());
+  return [states](Context& context) -> Status {
+    if (!wants_states_plan(*states))
+      return Status(StatusCode::kUsage, "nothing to plan", "eaglet plan",
+                    "give --conversations, --lengths or --samples for the bytes of states");
+    EAGLET_ASSIGN_OR_RETURN(const StatesPlan plan, plan_states(*states));
+    if (context.json)
+      fmt::print("{}\n", Json({{"schema", 1}, {"states", states_plan_json(plan)}}).dump(2));
+    else
+      fmt::print("{}", states_plan_text(plan));
+    return check_states_plan(plan, *states);
+  };
+}
+
+}  // namespace eaglet::apps

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace eaglet {
+
+/// A rank's place among the ranks of a run, and what they do together. All ranks make the same calls in the
+/// same order, one thread of a rank at a time. When a rank is gone or has failed, calls that wait for it end
+/// with kUnavailable, which names it and, when it could say so, its reason; nothing can be done together
+/// after that. Results are the same bits on every rank.
+class Comm {
+ public:
+  virtual ~Comm() = default;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+  virtual int ranks_here() const = 0;  // on this machine
+  /// values [n] become their sums over all ranks.
+  virtual Status sum(std::int64_t n, float* values) = 0;
+  virtual Status sum(std::int64_t n, double* values) = 0;
+  /// Rank `root`'s bytes on every rank.
+  virtual Status broadcast(std::int64_t bytes, void* data, int root) = 0;
+  /// One rank's bytes to one other.
+  virtual Status send(std::int64_t bytes, const void* data, int to) = 0;
+  virtual Status receive(std::int64_t bytes, void* data, int from) = 0;
+  /// The last call where all ranks fail alike, in the same step: waits until all have come here, and on the
+  /// other ranks until rank 0, which does the talking, has ended. A launcher that sees one rank fail ends the
+  /// rest.
+  virtual void leave_together() = 0;
+  /// The last call otherwise: this rank is done (kOk), or failed for a reason that the others then get to
+  /// read.
+  virtual void leave(const Status& status) = 0;
+};
+
+/// A run of one rank: sums and broadcasts change nothing.
+std::unique_ptr<Comm> one_rank();
+
+/// As the launcher says: mpirun or srun with several tasks gives MPI, everything else one rank. kConfig when
+/// several tasks were started that cannot find each other (eaglet without MPI, srun without --mpi).
+Result<std::unique_ptr<Comm>> start_ranks();
+/// "Open MPI v4.1.4", or "" when this eaglet was built without MPI.
+std::string mpi_version();
+
+/// Rank `root`'s text on every rank.
+Status share_text(Comm& comm, int root, std::string* text);
+/// Every rank's text, by rank, on every rank.
+Result<std::vector<std::string>> gather_texts(Comm& comm, const std::string& mine);
+
+}  // namespace eaglet

@@ -1,0 +1,395 @@
+#include "device/linear_weight.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <vector>
+
+#include "base/clock.h"
+#include "device/bf16_rounding.h"
+#include "device/gemm.h"
+#include "device/threads.h"
+
+namespace eaglet {
+namespace {
+
+using Type = dnnl::memory::data_type;
+using Layout = dnnl::memory::format_tag;
+
+// Products run on blocks of rows, so that there are few shapes and a program for each is made only once.
+constexpr std::int64_t kBlockRows = 256, kRowStep = 32;
+// The inner dimension of a weight gradient is the number of rows; it is filled up with zero rows.
+constexpr std::int64_t kBlockDepth = 1024, kDepthStep = 128;
+
+std::int64_t round_up(std::int64_t n, std::int64_t step) {
+  return (n + step - 1) / step * step;
+}
+
+dnnl::engine& engine() {
+  static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+dnnl::stream& stream() {
+  static dnnl::stream order(engine());
+  return order;
+}
+
+Type type_of(ComputeType type) {
+  return type == ComputeType::kBf16 ? Type::bf16 : Type::f32;
+}
+
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, Type type, Layout layout) {
+  return dnnl::memory::desc({rows, columns}, type, layout);
+}
+// Row-major with a row distance.
+dnnl::memory::desc rows_apart(std::int64_t rows, std::int64_t columns, Type type, std::int64_t distance) {
+  return dnnl::memory::desc({rows, columns}, type, dnnl::memory::dims{distance, 1});
+}
+
+// oneDNN 3 has no operation descriptors.
+dnnl::matmul::primitive_desc product(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+                                     const dnnl::memory::desc& c, bool accumulate) {
+  dnnl::primitive_attr attributes;
+  if (accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  return dnnl::matmul::primitive_desc(engine(), a, b, c, attributes);
+#else
+  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine());
+#endif
+}
+
+// One compiled product and the memory objects it reads; pointers are set before each run.
+struct Program {
+  dnnl::matmul run;
+  dnnl::memory a, b, c;
+  explicit Program(const dnnl::matmul::primitive_desc& desc)
+      : run(desc),
+        a(desc.src_desc(), engine(), nullptr),
+        b(desc.weights_desc(), engine(), nullptr),
+        c(desc.dst_desc(), engine(), nullptr),
+        arguments{{{DNNL_ARG_SRC, a.get()}, {DNNL_ARG_WEIGHTS, b.get()}, {DNNL_ARG_DST, c.get()}}} {}
+  void operator()(const void* from, const void* with, float* to) {
+    a.set_data_handle(const_cast<void*>(from));
+    b.set_data_handle(const_cast<void*>(with));
+    c.set_data_handle(to);
+    // The C call: the C++ one makes a list on the heap every time.
+    dnnl_primitive_execute(run.get(), stream().get(), static_cast<int>(arguments.size()), arguments.data());
+    stream().wait();
+  }
+  std::array<dnnl_exec_arg_t, 3> arguments;
+};
+
+// Programs by number of steps of rows and by whether they add.
+template <std::size_t kSizes>
+using Programs = std::array<std::array<std::unique_ptr<Program>, 2>, kSizes + 1>;
+
+// A weight reordered for y [n, columns] = x [n, depth] B with B [depth, columns].
+class PackedOperand {
+ public:
+  PackedOperand(std::int64_t depth, std::int64_t columns, ComputeType type)
+      : depth_(depth),
+        columns_(columns),
+        type_(type_of(type)),
+        layout_(product(matrix(kBlockRows, depth, type_, Layout::ab),
+                        matrix(depth, columns, type_, Layout::any),
+                        matrix(kBlockRows, columns, Type::f32, Layout::ab), false)
+                    .weights_desc()),
+        packed_(layout_, engine()) {}
+
+  void load(const dnnl::memory::desc& source, const float* w) {
+    if (reorder_ == nullptr) {
+      from_ = dnnl::memory(source, engine(), nullptr);
+      reorder_ = std::make_unique<dnnl::reorder>(from_, packed_);
+      arguments_ = {{{DNNL_ARG_FROM, from_.get()}, {DNNL_ARG_TO, packed_.get()}}};
+    }
+    from_.set_data_handle(const_cast<float*>(w));
+    dnnl_primitive_execute(reorder_->get(), stream().get(), static_cast<int>(arguments_.size()),
+                           arguments_.data());
+    stream().wait();
+  }
+
+  Program& program(std::int64_t rows, bool accumulate) {
+    auto& slot = programs_[static_cast<std::size_t>(rows / kRowStep)][accumulate ? 1 : 0];
+    if (slot == nullptr)
+      slot = std::make_unique<Program>(product(matrix(rows, depth_, type_, Layout::ab), layout_,
+                                               matrix(rows, columns_, Type::f32, Layout::ab), accumulate));
+    return *slot;
+  }
+  const void* data() const { return packed_.get_data_handle(); }
+  std::uint64_t bytes() const { return layout_.get_size(); }
+
+ private:
+  std::int64_t depth_, columns_;
+  Type type_;
+  dnnl::memory::desc layout_;
+  dnnl::memory packed_, from_;
+  std::unique_ptr<dnnl::reorder> reorder_;
+  std::array<dnnl_exec_arg_t, 2> arguments_;
+  Programs<kBlockRows / kRowStep> programs_;
+};
+
+}  // namespace
+
+struct ProductWorkspace::Impl {
+  std::vector<std::uint16_t> first, second;  // rounded operands
+  std::vector<float> tail;                   // rows that have no room where they belong
+};
+
+ProductWorkspace::ProductWorkspace() : impl_(std::make_unique<Impl>()) {}
+ProductWorkspace::~ProductWorkspace() = default;
+void ProductWorkspace::reserve(std::int64_t elements) {
+  const auto n = static_cast<std::size_t>(elements);
+  if (n > impl_->first.size()) impl_->first.resize(n);
+  if (n > impl_->second.size()) impl_->second.resize(n);
+}
+std::uint64_t ProductWorkspace::bytes() const {
+  return 2 * (impl_->first.size() + impl_->second.size()) + 4 * impl_->tail.size();
+}
+
+struct LinearWeight::Impl {
+  std::int64_t out, in, ldw;
+  ComputeType type;
+  ProductWorkspace::Impl& workspace;
+  const float* values = nullptr;
+  bool exact = false;  // plain products with `values`
+  std::unique_ptr<PackedOperand> for_forward, for_backward;
+  dnnl::memory::desc as_columns, as_rows;  // W [out, in] read as [in, out], and as it lies
+  Programs<kBlockDepth / kDepthStep> gradients;
+
+  Impl(std::int64_t out_width, std::int64_t in_width, std::int64_t distance,
+       const LinearWeightOptions& options, ProductWorkspace* shared)
+      : out(out_width), in(in_width), ldw(distance), type(options.type), workspace(shared->impl()) {
+    const bool bf16 = type == ComputeType::kBf16;
+    as_columns = dnnl::memory::desc({in, out}, Type::f32, dnnl::memory::dims{1, ldw});
+    as_rows = rows_apart(out, in, Type::f32, ldw);
+    if (!bf16 && !options.pack_f32) return;
+    for_forward = std::make_unique<PackedOperand>(in, out, type);
+    if (bf16 && options.with_backward) for_backward = std::make_unique<PackedOperand>(out, in, type);
+    // Twice the rows: fp32 rows that are filled up lie there too.
+    shared->reserve((options.with_backward ? kBlockDepth : 2 * kBlockRows) * std::max(out, in));
+    const auto tail = static_cast<std::size_t>(kBlockRows * std::max(out, in));
+    if (workspace.tail.size() < tail) workspace.tail.resize(tail);
+  }
+
+  // y [n, columns] (+)= x [n, depth] times a packed operand, block by block.
+  void multiply(PackedOperand& operand, std::int64_t n, std::int64_t depth, std::int64_t columns,
+                const float* x, bool accumulate, float* y, bool has_room) {
+    for (std::int64_t first = 0; first < n; first += kBlockRows) {
+      const std::int64_t rows = std::min(kBlockRows, n - first), padded = round_up(rows, kRowStep);
+      const void* from = x + first * depth;
+      if (type == ComputeType::kBf16) {
+        round_to_bf16(rows * depth, x + first * depth, workspace.first.data());
+        std::fill_n(workspace.first.data() + rows * depth, (padded - rows) * depth, 0);
+        from = workspace.first.data();
+      } else if (padded > rows && !has_room) {  // no reading beyond x either
+        pad_rows(rows, padded, depth, x + first * depth);
+        from = workspace.second.data();
+      }
+      float* to = y + first * columns;
+      if (padded == rows || has_room) {
+        operand.program(padded, accumulate)(from, operand.data(), to);
+        continue;
+      }
+      operand.program(padded, false)(from, operand.data(), workspace.tail.data());
+      put_rows(rows * columns, accumulate, to);
+    }
+  }
+
+  // fp32 rows copied to where rows of zeros can follow: the bf16 memory, which fp32 does not use.
+  void pad_rows(std::int64_t rows, std::int64_t padded, std::int64_t depth, const float* x) {
+    float* to = reinterpret_cast<float*>(workspace.second.data());
+    std::memcpy(to, x, static_cast<std::size_t>(rows * depth) * sizeof(float));
+    std::fill_n(to + rows * depth, (padded - rows) * depth, 0.0f);
+  }
+
+  void put_rows(std::int64_t elements, bool accumulate, float* to) const {
+    const float* from = workspace.tail.data();
+    if (!accumulate) {
+      std::memcpy(to, from, static_cast<std::size_t>(elements) * sizeof(float));
+      return;
+    }
+    for (std::int64_t i = 0; i < elements; ++i) to[i] += from[i];
+  }
+
+  Program& gradient(std::int64_t depth) {
+    auto& slot = gradients[static_cast<std::size_t>(depth / kDepthStep)][1];
+    if (slot == nullptr)
+      slot = std::make_unique<Program>(product(matrix(out, depth, Type::bf16, Layout::ba),
+                                               matrix(depth, in, Type::bf16, Layout::ab),
+                                               rows_apart(out, in, Type::f32, ldw), true));
+    return *slot;
+  }
+
+  void add_gradient(std::int64_t n, const float* dy, const float* x, float* dw) {
+    for (std::int64_t first = 0; first < n; first += kBlockDepth) {
+      const std::int64_t rows = std::min(kBlockDepth, n - first);
+      round_to_bf16(rows * out, dy + first * out, workspace.first.data());
+      add_rounded_gradient(rows, workspace.first.data(), x + first * in, dw);
+    }
+  }
+
+  void add_rounded_gradient(std::int64_t rows, std::uint16_t* dy, const float* x, float* dw) {
+    const std::int64_t padded = round_up(rows, kDepthStep);
+    round_to_bf16(rows * in, x, workspace.second.data());
+    std::fill_n(dy + rows * out, (padded - rows) * out, 0);
+    std::fill_n(workspace.second.data() + rows * in, (padded - rows) * in, 0);
+    gradient(padded)(dy, workspace.second.data(), dw);
+  }
+
+  void multiply_rounded(std::int64_t n, const std::uint16_t* dy, float* dx) {
+    for (std::int64_t first = 0; first < n; first += kBlockRows) {
+      const std::int64_t padded = round_up(std::min(kBlockRows, n - first), kRowStep);
+      for_backward->program(padded, false)(dy + first * out, for_backward->data(), dx + first * in);
+    }
+  }
+};
+
+LinearWeight::LinearWeight(std::int64_t out, std::int64_t in, std::int64_t ldw,
+                           const LinearWeightOptions& options, ProductWorkspace* workspace) {
+  num_threads();  // makes sure OpenMP, which oneDNN follows, has our thread count
+  impl_ = std::make_unique<Impl>(out, in, ldw, options, workspace);
+}
+LinearWeight::~LinearWeight() = default;
+
+void LinearWeight::load(const float* w) {
+  impl_->values = w;
+  impl_->exact = false;
+  if (impl_->for_forward != nullptr) impl_->for_forward->load(impl_->as_columns, w);
+  if (impl_->for_backward != nullptr) impl_->for_backward->load(impl_->as_rows, w);
+}
+
+void LinearWeight::load_exact(const float* w) {
+  impl_->values = w;
+  impl_->exact = true;
+}
+
+std::uint64_t LinearWeight::bytes() const {
+  return (impl_->for_forward == nullptr ? 0 : impl_->for_forward->bytes()) +
+         (impl_->for_backward == nullptr ? 0 : impl_->for_backward->bytes());
+}
+
+std::int64_t LinearWeight::padded_rows(std::int64_t n) {
+  return round_up(n, kRowStep);
+}
+
+void LinearWeight::forward(std::int64_t n, const float* x, bool accumulate, float* y, bool has_room) const {
+  if (impl_->for_forward != nullptr && !impl_->exact) {
+    impl_->multiply(*impl_->for_forward, n, impl_->in, impl_->out, x, accumulate, y, has_room);
+    return;
+  }
+  gemm(Transpose::kNo, Transpose::kYes, n, impl_->out, impl_->in, 1.0f, x, impl_->in, impl_->values,
+       impl_->ldw, accumulate ? 1.0f : 0.0f, y, impl_->out);
+}
+
+void LinearWeight::backward_input(std::int64_t n, const float* dy, bool accumulate, float* dx,
+                                  bool has_room) const {
+  if (impl_->for_backward != nullptr && !impl_->exact) {
+    impl_->multiply(*impl_->for_backward, n, impl_->out, impl_->in, dy, accumulate, dx, has_room);
+    return;
+  }
+  gemm(Transpose::kNo, Transpose::kNo, n, impl_->in, impl_->out, 1.0f, dy, impl_->out, impl_->values,
+       impl_->ldw, accumulate ? 1.0f : 0.0f, dx, impl_->in);
+}
+
+bool LinearWeight::takes_rounded() const {
+  return impl_->for_backward != nullptr && !impl_->exact;
+}
+std::int64_t LinearWeight::padded_depth(std::int64_t n) {
+  return round_up(n, kDepthStep);
+}
+
+void LinearWeight::backward_input_rounded(std::int64_t n, const std::uint16_t* dy, float* dx) const {
+  impl_->multiply_rounded(n, dy, dx);
+}
+
+void LinearWeight::backward_weight_rounded(std::int64_t n, std::uint16_t* dy, const float* x,
+                                           float* dw) const {
+  for (std::int64_t first = 0; first < n; first += kBlockDepth)
+    impl_->add_rounded_gradient(std::min(kBlockDepth, n - first), dy + first * impl_->out,
+                                x + first * impl_->in, dw);
+}
+
+void LinearWeight::backward_weight(std::int64_t n, const float* dy, const float* x, float* dw) const {
+  if (n == 0) return;
+  if (impl_->type == ComputeType::kBf16 && !impl_->exact) {
+    impl_->add_gradient(n, dy, x, dw);
+    return;
+  }
+  gemm(Transpose::kYes, Transpose::kNo, impl_->out, impl_->in, n, 1.0f, dy, impl_->out, x, impl_->in, 1.0f,
+       dw, impl_->ldw);
+}
+
+const char* compute_type_name(ComputeType type) {
+  return type == ComputeType::kBf16 ? "bf16" : "f32";
+}
+
+Result<ComputeType> parse_compute_type(const std::string& name) {
+  if (name == "f32") return ComputeType::kF32;
+  if (name == "bf16") return ComputeType::kBf16;
+  return Status(StatusCode::kInvalidArgument, "there is no compute type '" + name + "'", "--compute-type",
+                "use auto, f32 or bf16");
+}
+
+namespace {
+
+// Times one product of a training step's kind again and again; the best time counts.
+class ProductTimer {
+ public:
+  explicit ProductTimer(ComputeType type)
+      : program_(product(matrix(kBlockRows, kWidth, type_of(type), Layout::ab),
+                         matrix(kWidth, kWidth, type_of(type), Layout::any),
+                         matrix(kBlockRows, kWidth, Type::f32, Layout::ab), false)),
+        operand_(2 * kWidth * kWidth),  // enough for either type
+        result_(kBlockRows * kWidth) {}
+  void run(int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      const double begin = monotonic_seconds();
+      program_(operand_.data(), operand_.data(), result_.data());
+      best_seconds_ = std::min(best_seconds_, monotonic_seconds() - begin);
+    }
+  }
+  double flops() const { return 2.0 * kBlockRows * kWidth * kWidth / best_seconds_; }
+
+ private:
+  static constexpr std::int64_t kWidth = 1024;
+  Program program_;
+  std::vector<std::uint16_t> operand_;
+  std::vector<float> result_;
+  double best_seconds_ = 1e30;
+};
+
+bool multiplies_bf16() {
+  return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16;
+}
+
+constexpr int kTurns = 10, kRoundsOfATurn = 10;
+
+}  // namespace
+
+double measured_product_flops(ComputeType type) {
+  if (type == ComputeType::kBf16 && !multiplies_bf16()) return 0;
+  num_threads();
+  ProductTimer timer(type);
+  timer.run(kTurns * kRoundsOfATurn);
+  return timer.flops();
+}
+
+ComputeType fastest_compute_type() {
+  constexpr double kMargin = 1.2;
+  if (!multiplies_bf16()) return ComputeType::kF32;
+  num_threads();
+  ProductTimer f32(ComputeType::kF32), bf16(ComputeType::kBf16);
+  for (int turn = 0; turn < kTurns; ++turn) {  // by turns, so that what disturbs one disturbs the other
+    f32.run(kRoundsOfATurn);
+    bf16.run(kRoundsOfATurn);
+  }
+  return bf16.flops() > kMargin * f32.flops() ? ComputeType::kBf16 : ComputeType::kF32;
+}
+
+}  // namespace eaglet

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "device/compute_type.h"
+
+namespace eaglet {
+
+/// Memory that the products of one thread of work share: operands rounded to bf16, and tails. Grows in
+/// reserve() only.
+class ProductWorkspace {
+ public:
+  ProductWorkspace();
+  ~ProductWorkspace();
+  ProductWorkspace(const ProductWorkspace&) = delete;
+  ProductWorkspace& operator=(const ProductWorkspace&) = delete;
+  /// Room for operands of up to `elements` numbers.
+  void reserve(std::int64_t elements);
+  std::uint64_t bytes() const;
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A weight W [out, in] (rows `ldw` apart) made ready for many products with it. oneDNN reorders a weight
+/// before it multiplies; for a product of few rows that costs a third of the time, so it is done once here
+/// and used until the weight changes.
+///
+/// kF32: forward is packed when asked; the other products gain nothing from it and run as plain GEMMs.
+/// kBf16: all are packed; operands are rounded to bf16 (nearest even), sums are fp32.
+struct LinearWeightOptions {
+  ComputeType type = ComputeType::kF32;
+  bool pack_f32 = false;
+  bool with_backward = true;
+};
+
+class LinearWeight {
+ public:
+  /// Whatever runs on several threads gives the same bits again for the same thread count.
+  LinearWeight(std::int64_t out, std::int64_t in, std::int64_t ldw, const LinearWeightOptions& options,
+               ProductWorkspace* workspace);
+  ~LinearWeight();
+  LinearWeight(const LinearWeight&) = delete;
+  LinearWeight& operator=(const LinearWeight&) = delete;
+
+  /// Takes in the weight's present values. w must stay in place unless all that follows is a packed
+  /// forward().
+  void load(const float* w);
+  /// forward() in fp32 with the values at w, whatever the type, until the next load(): for measuring.
+  void load_exact(const float* w);
+  std::uint64_t bytes() const;
+
+  /// Rows that x and y of forward() and of backward_input() need room for when `has_room` is said: n
+  /// rounded up; what is beyond n is garbage.
+  static std::int64_t padded_rows(std::int64_t n);
+
+  /// y [n, out] = x [n, in] W^T (+ y when accumulate)
+  void forward(std::int64_t n, const float* x, bool accumulate, float* y, bool has_room = false) const;
+  /// dx [n, in] = dy [n, out] W (+ dx when accumulate)
+  void backward_input(std::int64_t n, const float* dy, bool accumulate, float* dx,
+                      bool has_room = false) const;
+  /// In kBf16 a gradient that is rounded already spares the rounding of both products that read it (the
+  /// logits' gradient is by far the largest operand there is).
+  bool takes_rounded() const;
+  /// Rows that a rounded dy needs room for.
+  static std::int64_t padded_depth(std::int64_t n);
+  /// backward_input() with room for dx.
+  void backward_input_rounded(std::int64_t n, const std::uint16_t* dy, float* dx) const;
+  /// backward_weight(); rows beyond n of dy become zero.
+  void backward_weight_rounded(std::int64_t n, std::uint16_t* dy, const float* x, float* dw) const;
+  /// dW [out, in], rows ldw apart, += dy^T [out, n] x [n, in]
+  void backward_weight(std::int64_t n, const float* dy, const float* x, float* dw) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace eaglet

@@ -1,0 +1,120 @@
+#include <algorithm>
+
+#include "draft/draft_core.h"
+
+namespace eaglet::draft_core {
+namespace {
+
+// Beyond this a packed fp32 copy of a weight costs more memory than its speed is worth.
+constexpr std::int64_t kMostPackedBytes = std::int64_t{512} << 20;
+
+std::vector<float> draft_rows(const DraftVocab& vocab, const float* head, std::int64_t width) {
+  std::vector<float> rows(static_cast<std::size_t>(vocab.size() * width));
+  for (std::int64_t i = 0; i < vocab.size(); ++i) {
+    const float* row = head + vocab.target_ids[static_cast<std::size_t>(i)] * width;
+    std::copy(row, row + width, rows.data() + i * width);
+  }
+  return rows;
+}
+
+void make_teacher(ComputeType type, const DraftVocab& vocab, Core* core,
+                  std::unique_ptr<LinearWeight>& teacher) {
+  if (core->options.teacher_vocab == TeacherVocab::kWhole) return;  // the whole head is used in place
+  const Dims& d = core->dims;
+  teacher = std::make_unique<LinearWeight>(d.Vd, d.Ht, d.Ht, LinearWeightOptions{type, true, false},
+                                           &core->products.workspace);
+  if (vocab.is_full())
+    teacher->load(core->verifier.lm_head);  // rows in target order
+  else
+    teacher->load(draft_rows(vocab, core->verifier.lm_head, d.Ht).data());
+}
+
+// Calls visit(product, its weight) for all but the teacher.
+template <class Visit>
+void each_product(Core* core, const Visit& visit) {
+  const AllWeights& w = core->weights;
+  visit(core->products.fc, w.fc);
+  for (std::size_t l = 0; l < w.layers.size(); ++l) {
+    LayerProducts& p = core->products.layers[l];
+    const LayerWeights& layer = w.layers[l];
+    const std::int64_t state = l == 0 ? core->dims.H : 0;
+    if (l == 0) {
+      visit(p.embed_q, layer.q);
+      visit(p.embed_k, layer.k);
+      visit(p.embed_v, layer.v);
+    }
+    visit(p.q, layer.q + state);
+    visit(p.k, layer.k + state);
+    visit(p.v, layer.v + state);
+    visit(p.o, layer.o);
+    visit(p.gate, layer.gate);
+    visit(p.up, layer.up);
+    visit(p.down, layer.down);
+  }
+}
+
+}  // namespace
+
+std::uint64_t Products::bytes() const {
+  std::uint64_t sum = workspace.bytes();
+  const auto add = [&](const std::unique_ptr<LinearWeight>& product) {
+    if (product != nullptr) sum += product->bytes();
+  };
+  for (const auto* product : {&fc, &head, &teacher, &exact_teacher}) add(*product);
+  for (const LayerProducts& p : layers)
+    for (const auto* product :
+         {&p.embed_q, &p.embed_k, &p.embed_v, &p.q, &p.k, &p.v, &p.o, &p.gate, &p.up, &p.down})
+      add(*product);
+  return sum;
+}
+
+void make_products(ComputeType type, bool with_gradients, const DraftVocab& vocab, Core* core) {
+  const Dims& d = core->dims;
+  Products& products = core->products;
+  // Without gradients everything is measured, and that in fp32.
+  const LinearWeightOptions options{with_gradients ? type : ComputeType::kF32, false, with_gradients};
+  const auto make = [&](std::unique_ptr<LinearWeight>& product, std::int64_t out, std::int64_t in,
+                        std::int64_t stored_columns) {
+    product = std::make_unique<LinearWeight>(out, in, stored_columns, options, &products.workspace);
+  };
+  make(products.fc, d.H, d.A * d.Ht, d.A * d.Ht);
+  products.layers.resize(static_cast<std::size_t>(d.L));
+  for (std::size_t l = 0; l < products.layers.size(); ++l) {
+    LayerProducts& p = products.layers[l];
+    const std::int64_t columns = l == 0 ? 2 * d.H : d.H;
+    if (l == 0) {
+      make(p.embed_q, d.q_width(), d.H, columns);
+      make(p.embed_k, d.kv_width(), d.H, columns);
+      make(p.embed_v, d.kv_width(), d.H, columns);
+    }
+    make(p.q, d.q_width(), d.H, columns);
+    make(p.k, d.kv_width(), d.H, columns);
+    make(p.v, d.kv_width(), d.H, columns);
+    make(p.o, d.H, d.q_width(), d.q_width());
+    make(p.gate, d.F, d.H, d.H);
+    make(p.up, d.F, d.H, d.H);
+    make(p.down, d.H, d.F, d.F);
+  }
+  LinearWeightOptions of_head = options;
+  of_head.pack_f32 = core->head_is_frozen || 4 * d.Vd * d.H <= kMostPackedBytes;
+  products.head = std::make_unique<LinearWeight>(d.Vd, d.H, d.H, of_head, &products.workspace);
+  if (core->head_is_frozen) products.head->load(core->weights.lm_head);
+  make_teacher(ComputeType::kF32, vocab, core, products.exact_teacher);
+  if (options.type == ComputeType::kBf16) make_teacher(options.type, vocab, core, products.teacher);
+}
+
+void load_products(bool exact, Core* core) {
+  each_product(core, [&](std::unique_ptr<LinearWeight>& product, const float* w) {
+    if (exact)
+      product->load_exact(w);
+    else
+      product->load(w);
+  });
+  LinearWeight& head = *core->products.head;
+  if (exact)
+    head.load_exact(core->weights.lm_head);
+  else
+    head.load(core->weights.lm_head);
+}
+
+}  // namespace eaglet::draft_core

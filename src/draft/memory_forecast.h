@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "draft/draft_config.h"
+#include "draft/draft_model.h"
+
+namespace eaglet {
+
+/// Bytes of activations and scratch that DraftModel::step() touches for the rows of a batch (no state is
+/// looked at), told from the configuration alone: no weight exists. The same layout that step() uses.
+class MemoryForecast {
+ public:
+  MemoryForecast(const DraftConfig& config, const TttOptions& options, bool with_gradients, int threads);
+  ~MemoryForecast();
+  std::uint64_t activation_bytes(const DraftInputs& rows);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace eaglet
