@@ -32,7 +32,7 @@ def doctor(target, *more):
     return verdict
 
 
-def until(condition, seconds=60):
+def until(condition, seconds=240):  # a busy machine may be slow
     end = time.time() + seconds
     while time.time() < end:
         if condition():
@@ -105,7 +105,7 @@ def test_our_own_training_is_watched(root):
 
 
 def test_launch_wait_and_the_exit_reason(root):
-    script = "import time\nfor i in range(30):\n  print(f'step={i} loss={7 - i * 0.1:.2f}')\n  time.sleep(0.05)\nraise RuntimeError('CUDA error: made up')"
+    script = "import time\nfor i in range(60):\n  print(f'step={i} loss={7 - i * 0.1:.2f}')\n  time.sleep(0.1)\nraise RuntimeError('CUDA error: made up')"
     done = run("launch", "--name", "t-1", "--dir", f"{root}/l1", "--json", "--", sys.executable, "-c", script)
     assert done.returncode == 0, done.stderr
     assert run("launch", "--name", "t-1", "--dir", f"{root}/l1", "--", "true").returncode == 75, "a living run was overwritten"
@@ -134,7 +134,7 @@ def test_page_metrics_and_stream(root):
     with open(f"{root}/p.log", "wb") as log:
         process = subprocess.Popen([sys.executable, "-c", script], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     watcher = subprocess.Popen([EAGLET, "--progress", "plain", "watch", str(process.pid), "--listen", "127.0.0.1:0", "--jsonl", "--textfile", f"{root}/prom",
-                                "--html", f"{root}/page.html", "--for", "60s"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                "--html", f"{root}/page.html", "--for", "120s"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = next(line for line in watcher.stderr if "http://" in line)
         url = re.search(r"http://\S+/", line).group(0)
@@ -145,7 +145,10 @@ def test_page_metrics_and_stream(root):
         assert "<table" in text and "RUNNING" in text and "<svg" in text, text[:500]
         metrics = urllib.request.urlopen(url + "metrics", timeout=10).read().decode()
         assert re.search(r'^eaglet_up\{run="\d+"\} 1$', metrics, re.M) and "eaglet_loss{" in metrics, metrics
-        series = json.load(urllib.request.urlopen(url + "api/v1/series?since=10", timeout=10))
+        def newer():
+            return json.load(urllib.request.urlopen(url + "api/v1/series?since=10", timeout=10))
+        assert until(lambda: newer()["metrics"]["loss"]["steps"]), "no step above 10"
+        series = newer()
         assert min(series["metrics"]["loss"]["steps"]) == 11
         stream = urllib.request.urlopen(url + "api/v1/events", timeout=10)
         assert stream.readline().startswith(b"id: "), "no event came"
@@ -220,7 +223,7 @@ def main():
             try:
                 test(root)
                 print(f"ok {name} ({time.time() - begun:.1f} s)")
-            except (AssertionError, subprocess.TimeoutExpired) as error:
+            except Exception as error:  # pylint: disable=broad-except
                 failed += 1
                 trace = error.__traceback__.tb_next
                 print(f"FAILED {name}: line {trace.tb_lineno if trace else '?'}: {error}")

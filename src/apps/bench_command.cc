@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "apps/bench_shapes.h"
+#include "apps/bench_watch.h"
 #include "apps/command.h"
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -325,7 +326,8 @@ Status check_flags(const BenchShape& shape) {
 Run add_bench(CLI::App& app) {
   app.footer(
       "Examples:\n  eaglet bench train --shape smollm2\n  eaglet bench train --shape deep --steps 10 --json\n"
-      "  eaglet bench train --shape smollm2 --ttt-steps 8 --max-seq-len 8192");
+      "  eaglet bench train --shape smollm2 --ttt-steps 8 --max-seq-len 8192\n"
+      "  eaglet bench watch --processes 100");
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* train =
       app.add_subcommand("train", "real training steps (forward, backward, clip, AdamW) on synthetic rows");
@@ -350,8 +352,11 @@ Run add_bench(CLI::App& app) {
       ->check(CLI::Range(0.001, 1.0));
   train->add_option("--chunk-rows", flags->chunk_rows, "key rows of a chunk; 0 = as eaglet train")
       ->check(CLI::NonNegativeNumber);
+  auto watch_flags = std::make_shared<BenchWatchFlags>();
+  CLI::App* watch = add_bench_watch(app, watch_flags.get());
   app.require_subcommand(1);
-  return [flags](Context& context) -> Status {
+  return [flags, watch_flags, watch](Context& context) -> Status {
+    if (watch->parsed()) return bench_watch(*watch_flags, context);
     set_num_threads(flags->threads);
     EAGLET_ASSIGN_OR_RETURN(BenchShape shape, find_shape(flags->shape));
     apply_flags(*flags, &shape);

@@ -101,9 +101,11 @@ void replay_days(int days, Progress& progress, double* first_day, double* end) {
       verdict.wall = 86400.0 * day + second;
       verdict.activity.power_w = 500 + 50 * std::sin(verdict.wall / 60);
       history.add(verdict);
-      if (second % 13 < 10)
-        log.feed(fmt::format("step={} loss={:.4f} lr=1e-4 tokens_per_s=7700\n", step++,
+      if (second % 13 < 10) {
+        log.feed(fmt::format("step={} loss={:.4f} lr=1e-4 tokens_per_s=7700\n", step,
                              6 + std::exp(-1e-5 * static_cast<double>(step))));
+        ++step;
+      }
       if (second % 600 == 0) (void)log.facts();
     }
     if (day == 0) *first_day = resident_bytes();

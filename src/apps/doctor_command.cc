@@ -22,17 +22,6 @@ struct DoctorFlags {
   bool nagios = false, all = false;
 };
 
-/// A log alone: no process of this machine belongs to it, which is no proof that the run is dead (it may run
-/// elsewhere), unless this machine wrote the log's end itself.
-void forget_processes(monitor::RunSeries* series, bool grows) {
-  for (monitor::RunView& view : series->views) {
-    view.processes.reset();
-    view.devices.reset();
-    view.device_processes.reset();
-  }
-  if (!grows && series->views.size() > 1) series->views.erase(series->views.begin(), series->views.end() - 1);
-}
-
 void print_verdict(const DoctorFlags& flags, const monitor::Verdict& verdict, Context& context) {
   if (context.json)
     write_whole(STDOUT_FILENO,
@@ -50,8 +39,6 @@ Status judge_living(const DoctorFlags& flags, const monitor::Thresholds& thresho
   EAGLET_ASSIGN_OR_RETURN(WatchedRun run, open_run(flags.target));
   const double begin = monotonic_seconds();
   run.sampler->sample();
-  const auto log_mtime = [&] { return run.sampler->series().views.back().log.bytes; };
-  const double log_before = log_mtime();
   context.progress->begin("look", static_cast<std::uint64_t>(seconds), "seconds");
   double next = begin;
   while (run.sampler->alive() && next < begin + seconds) {
@@ -63,17 +50,12 @@ Status judge_living(const DoctorFlags& flags, const monitor::Thresholds& thresho
     run.sampler->sample();
   }
   // Nobody here has the log open: whether it still grows is all there is to see.
-  const bool log_only = !run.sampler->alive() && run.sampler->target().roots.empty() &&
-                        run.sampler->target().status_path.empty() &&
-                        run.sampler->target().launch_path.empty() && run.sampler->series().log_known;
-  if (log_only && seconds > 0) {
+  if (run.sampler->log_only() && seconds > 0) {
     sleep_until(begin + std::min(seconds, 2.0));
     run.sampler->sample();
   }
   context.progress->end("");
-  monitor::RunSeries series = run.sampler->series();
-  if (log_only) forget_processes(&series, log_mtime() != log_before);
-  print_verdict(flags, monitor::make_verdict(series, thresholds), context);
+  print_verdict(flags, monitor::make_verdict(run.sampler->series(), thresholds), context);
   return {};
 }
 

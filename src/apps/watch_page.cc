@@ -174,9 +174,10 @@ const char* watch_page_script() {
 
 std::string watch_page_content(const Verdict& v, const WatchHistory& history) {
   std::string out = head_html(v) + "<h2>Judgements</h2>\n" + judgement_rows(v);
-  if (!v.state.evidence.empty()) {
+  const auto evidences = deciding_evidence(v);
+  if (!evidences.empty()) {
     out += "<h2>Because</h2>\n<ul>\n";
-    for (const auto& evidence : v.state.evidence)
+    for (const auto& evidence : evidences)
       out += fmt::format("<li>{}: {}</li>\n", evidence.progress ? "progress" : "stall",
                          html_escape(evidence.text));
     out += "</ul>\n";

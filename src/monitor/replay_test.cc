@@ -27,7 +27,8 @@ struct Second {
   std::int64_t odd_rank = -1;
   double odd_cores = 1.0, odd_busy = 95;
   bool dead = false;
-  std::string says;  // a line for the log, once
+  double oom_kills = 0;  // as the container counts them
+  std::string says;      // a line for the log, once
   std::string loss = "";
   const char* wait_place = "";
   bool compile_workers = false;
@@ -91,6 +92,7 @@ class World {
     view.wall = kStart + t;
     view.monotonic = t;
     view.only_this_run = true;
+    view.host.oom_kills = now.oom_kills;
     std::vector<ProcessView> processes;
     if (!now.dead) {
       for (int r = 0; r < s_.ranks; ++r) {
@@ -297,8 +299,15 @@ std::vector<Scenario> scenarios() {
                  [](const Verdict& v) { return warned(v, "finite", Level::kCrit); }});
   all.push_back({"loss exactly zero", "crit, zero", 0, 60, 200, [](double, Second* s) { s->loss = "0.00"; },
                  [](const Verdict& v) { return warned(v, "zero", Level::kCrit); }});
-  all.push_back({"killed by the OOM killer", "DEAD", 300, 30, 400,
-                 [](double t, Second* s) { s->dead = t >= 300; },
+  all.push_back({"killed by the OOM killer", "DEAD, memory", 300, 30, 400,
+                 [](double t, Second* s) {
+                   s->dead = t >= 300;
+                   s->oom_kills = s->dead ? 1 : 0;
+                 },
+                 [](const Verdict& v) {
+                   return in_state(v, RunState::kDead) && v.headline.find("for memory") != std::string::npos;
+                 }});
+  all.push_back({"killed from outside", "DEAD", 300, 30, 400, [](double t, Second* s) { s->dead = t >= 300; },
                  [](const Verdict& v) { return in_state(v, RunState::kDead); }});
   all.push_back({"CUDA out of memory", "DEAD, reason", 300, 30, 400,
                  [](double t, Second* s) {

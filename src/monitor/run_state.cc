@@ -146,6 +146,10 @@ class StateRule {
       v_.evidence.push_back({"status", cause, false});
     } else if (series_.log_known && series_.log.interrupted) {
       cause = "interrupted: " + series_.log.finished_line;
+    } else if (series_.views.back().host.oom_kills > series_.views.front().host.oom_kills) {
+      cause = "killed by the kernel for memory";
+      v_.evidence.push_back({"memory", "the container's count of memory kills rose", false});
+      v_.advice = "fewer workers, smaller prefetch, or a larger memory limit";
     } else if (!exit.empty()) {
       cause = exit + ", without a message in the log";
       if (contains(exit, "signal 9"))
@@ -231,6 +235,8 @@ class StateRule {
                        v_.phase == Phase::kValidate;
     const bool strong = a_.steps_gained > 0 || a_.files_moved || a_.status_moved;
     const bool computing = has_kind(v_.evidence, "gpu", true);
+    const bool only_a_log = !a_.processes_known && !a_.devices_known && !series_.views.back().status;
+    if (only_a_log && !strong) return not_enough();
     const double silent = std::isnan(v_.silent_seconds) ? a_.age_seconds : v_.silent_seconds;
     const bool over = silent > v_.allowed_seconds;
     if (has_kind(v_.evidence, "stopped", false) && (!strong || stopped_seconds() >= 5)) return stopped();

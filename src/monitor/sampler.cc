@@ -83,6 +83,10 @@ bool Sampler::alive() const {
   return false;
 }
 
+bool Sampler::log_only() const {
+  return target_.roots.empty() && target_.status_path.empty() && target_.launch_path.empty();
+}
+
 void Sampler::sample() {
   RunView view;
   view.wall = wall_seconds();
@@ -94,7 +98,7 @@ void Sampler::sample() {
       series_.views.clear();  // paused, or the clock was set: nothing before it compares
   }
   read_processes(&view);
-  if (devices_ != nullptr) devices_->read(&view);
+  if (devices_ != nullptr && !log_only()) devices_->read(&view);
   read_files(&view);
   read_log(&view);
   read_config();
@@ -148,7 +152,7 @@ void Sampler::read_processes(RunView* view) {
     ++it;
   }
   view->host = reader_.host(processes.empty() ? 1 : processes.front().pid);
-  view->processes = std::move(processes);
+  if (!log_only()) view->processes = std::move(processes);
   view->only_this_run = true;
 }
 
@@ -180,8 +184,11 @@ void Sampler::read_files(RunView* view) {
 
 void Sampler::read_log(RunView* view) {
   if (!target_.launch_path.empty())
-    if (auto record = read_json_file(target_.launch_path); record.ok())
+    if (auto record = read_json_file(target_.launch_path); record.ok() && record->is_object()) {
+      if (const Json id = record->value("run_id", Json(nullptr)); id.is_string())
+        series_.name = id.get<std::string>();
       series_.launch_record = std::move(*record);
+    }
   read_text_log(view);
   if (series_.log.records > 0 || series_.log.bars > 0) return;
   // No metric in the text: the event files may have them.

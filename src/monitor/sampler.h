@@ -25,6 +25,9 @@ class Sampler {
   void sample();
   const RunSeries& series() const { return series_; }
   const Target& target() const { return target_; }
+  /// Whether nothing but a log is known: no process of this machine belongs to it, which proves nothing about
+  /// a run that may live elsewhere.
+  bool log_only() const;
   /// Whether a process of the run is alive, by the last view.
   bool alive() const;
   /// Gives the series away for a longer look at one moment: keeps only the last view.

@@ -241,10 +241,11 @@ void find_files_in(const std::string& directory, Target* target) {
       break;
     }
   }
-  if (target->output_dir.empty()) target->output_dir = directory;
   if (path_exists(directory + "/launch.json")) {
     target->launch_path = directory + "/launch.json";
     if (target->log_path.empty()) target->log_path = directory + "/log.txt";
+  } else if (target->output_dir.empty()) {
+    target->output_dir = directory;  // a launch directory is not where the run writes
   }
   if (!target->log_path.empty()) return;
   const auto names = list_directory(directory);

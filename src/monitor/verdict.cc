@@ -24,11 +24,14 @@ const Judgement* worst_of(const Verdict& verdict, Layer layer) {
 }
 
 /// Where the run is: step, total, time to go.
-void set_progress(const RunSeries& series, Verdict* verdict) {
+void set_progress(const RunSeries& series, const RunConfig& config, Verdict* verdict) {
   const RunView& last = series.views.back();
   verdict->step = verdict->activity.last_step;
   verdict->total_steps =
       series.log.total_steps > 0 ? series.log.total_steps : series.log.total_training_steps.value_or(0);
+  if (verdict->total_steps <= 0)
+    verdict->total_steps =
+        static_cast<std::int64_t>(std::min(config.number("total_steps").value_or(0), 1e15));
   if (last.status && last.status->total > 0) verdict->total_steps = last.status->total;
   const double interval = series.log.step_interval();
   if (verdict->state.state == RunState::kRunning && verdict->total_steps > verdict->step && interval > 0)
@@ -41,10 +44,8 @@ void set_headline(Verdict* verdict) {
   verdict->headline = verdict->state.cause;
   verdict->advice = verdict->state.advice;
   verdict->next = verdict->state.next;
-  const Level state = worse(Level::kOk, worst_of(*verdict, Layer::kProcess) == nullptr
-                                            ? Level::kOk
-                                            : worst_of(*verdict, Layer::kProcess)->level);
-  if (state != Level::kOk) return;
+  for (const Judgement& j : verdict->judgements)
+    if (j.name == "state" && (j.level == Level::kWarn || j.level == Level::kCrit)) return;
   const Judgement* first = nullptr;
   for (const Level wanted : {Level::kCrit, Level::kWarn})
     for (const Layer layer : kLayers)
@@ -84,7 +85,7 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
   append(&verdict.judgements, judge_host(whole));
   append(&verdict.judgements, judge_configuration(whole));
   append(&verdict.judgements, judge_learning(whole));
-  set_progress(series, &verdict);
+  set_progress(series, config, &verdict);
   for (const Judgement& j : verdict.judgements) verdict.level = worse(verdict.level, j.level);
   set_headline(&verdict);
   return verdict;
@@ -103,6 +104,14 @@ Level layer_level(const Verdict& verdict, Layer layer) {
     if (j.layer == layer) level = worse(level, j.level);
   const bool state_unknown = layer == Layer::kProcess && verdict.state.state == RunState::kUnknownState;
   return state_unknown && level == Level::kOk ? Level::kUnknown : level;
+}
+
+std::vector<Evidence> deciding_evidence(const Verdict& verdict) {
+  std::vector<Evidence> shown = verdict.state.evidence;
+  const bool goes_on =
+      verdict.state.state == RunState::kRunning || verdict.state.state == RunState::kStarting;
+  if (goes_on) std::erase_if(shown, [](const Evidence& evidence) { return !evidence.progress; });
+  return shown;
 }
 
 bool layer_judged(const Verdict& verdict, Layer layer) {

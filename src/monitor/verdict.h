@@ -34,6 +34,8 @@ int verdict_exit_code(const Verdict& verdict);
 Level layer_level(const Verdict& verdict, Layer layer);
 /// One line for a layer: the worst finding, or what is well.
 std::string layer_text(const Verdict& verdict, Layer layer);
+/// The evidence that made the state: of a run that goes on what speaks for progress, else all.
+std::vector<Evidence> deciding_evidence(const Verdict& verdict);
 /// Layers above a critical one are "not judged yet".
 bool layer_judged(const Verdict& verdict, Layer layer);
 

@@ -138,8 +138,9 @@ std::string verdict_text(const Verdict& v, const Paint& paint, bool all_judgemen
                        layer_text(v, layer));
   }
   if (!v.state.silence.empty()) out += "        " + v.state.silence + "\n";
-  if (!v.state.evidence.empty()) out += "because\n";
-  for (const Evidence& evidence : v.state.evidence)
+  const std::vector<Evidence> evidences = deciding_evidence(v);
+  if (!evidences.empty()) out += "because\n";
+  for (const Evidence& evidence : evidences)
     out += fmt::format("  {} {}\n", evidence.progress ? "+" : "-", evidence.text);
   if (all_judgements) {
     out += "judgements\n";

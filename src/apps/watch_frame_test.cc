@@ -1,0 +1,81 @@
+#include "apps/watch_frame.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "apps/watch_page.h"
+#include "monitor/saved_views.h"
+#include "monitor/text_scan.h"
+
+namespace eaglet::apps {
+namespace {
+
+monitor::Verdict judged(const std::string& folder) {
+  const auto series = monitor::read_saved_views({EAGLET_TESTDATA "/" + folder});
+  EXPECT_TRUE(series.ok()) << series.status().message();
+  return series.ok() ? monitor::make_verdict(*series, monitor::Thresholds()) : monitor::Verdict();
+}
+
+TEST(WatchFrame, FitsEveryScreen) {
+  for (const char* folder :
+       {"watch/section0/run2", "cases/16-alive-stuck-or-dead/b", "cases/16-alive-stuck-or-dead/d"}) {
+    const monitor::Verdict verdict = judged(folder);
+    WatchHistory history;
+    for (int i = 0; i < 300; ++i) history.add(verdict);
+    for (const auto& [columns, rows] : {std::pair{80, 24}, {40, 10}, {200, 60}, {20, 3}})
+      for (const auto page : {FrameStyle::Page::kOverview, FrameStyle::Page::kLog, FrameStyle::Page::kEvents,
+                              FrameStyle::Page::kDevices})
+        for (const bool ascii : {false, true}) {
+          FrameStyle style;
+          style.columns = columns;
+          style.rows = rows;
+          style.page = page;
+          style.ascii = ascii;
+          const auto lines = watch_frame(verdict, history, style);
+          ASSERT_EQ(lines.size(), static_cast<std::size_t>(rows));
+          for (const std::string& line : lines) {
+            EXPECT_LE(monitor::columns(line), static_cast<std::size_t>(columns)) << line;
+            for (const char c : line) EXPECT_TRUE(!ascii || static_cast<unsigned char>(c) < 0x80) << line;
+          }
+          EXPECT_EQ(lines[0].rfind(state_word(verdict.state.state), 0), 0u)
+              << "the first line is the verdict";
+        }
+  }
+}
+
+TEST(SparkLine, NewestAtTheRightAndGapsStay) {
+  EXPECT_EQ(spark_line({0, 1, 2, 3, 4, 5, 6, 7}, 8, true), "_.:-=+*#");
+  EXPECT_EQ(spark_line({0, NAN, 7}, 8, true), "_ #");
+  EXPECT_EQ(spark_line({1, 1}, 8, true), "==");
+  EXPECT_EQ(spark_line({}, 8, true), "");
+  EXPECT_EQ(spark_line(std::vector<double>(1000, 3), 10, false).size(), 30u)
+      << "ten characters of three bytes";
+}
+
+TEST(WatchHistory, StaysBoundedAndKeepsSpikes) {
+  WatchHistory history;
+  monitor::Verdict verdict;
+  for (int i = 0; i < 20000; ++i) {
+    verdict.wall = i;
+    verdict.activity.power_w = i == 300 ? 700 : 500;
+    history.add(verdict);
+  }
+  EXPECT_LE(history.points().size(), WatchHistory::kMostPoints);
+  double most = 0;
+  for (const HistoryPoint& point : history.points()) most = std::max(most, point.power_w);
+  EXPECT_EQ(most, 700);
+  EXPECT_EQ(history.events().size(), 1u);
+}
+
+TEST(WatchPage, EverythingFromTheRunIsEscaped) {
+  monitor::Verdict verdict = judged("cases/16-alive-stuck-or-dead/b");
+  verdict.name = verdict.headline = "<script>alert(1)</script>";
+  verdict.log.last_lines = {"</pre><script>"};
+  const std::string page = watch_page_file(verdict, WatchHistory());
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_NE(page.find("&lt;script&gt;"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace eaglet::apps
