@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/bench_generate.h"
 #include "apps/bench_shapes.h"
 #include "apps/command.h"
 #include "base/clock.h"
@@ -279,7 +280,8 @@ Status check_flags(const BenchShape& shape) {
 Run add_bench(CLI::App& app) {
   app.footer(
       "Examples:\n  eaglet bench train --shape smollm2\n  eaglet bench train --shape deep --steps 10 --json\n"
-      "  eaglet bench train --shape smollm2 --ttt-steps 8 --max-seq-len 8192");
+      "  eaglet bench train --shape smollm2 --ttt-steps 8 --max-seq-len 8192\n"
+      "  eaglet bench generate --requests 10000 --concurrency 64");
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* train =
       app.add_subcommand("train", "real training steps (forward, backward, clip, AdamW) on synthetic rows");
@@ -302,8 +304,11 @@ Run add_bench(CLI::App& app) {
       ->check(CLI::Range(0.001, 1.0));
   train->add_option("--chunk-rows", flags->chunk_rows, "key rows of a chunk; 0 = as eaglet train")
       ->check(CLI::NonNegativeNumber);
+  auto generate_flags = std::make_shared<BenchGenerateFlags>();
+  CLI::App* generate = add_bench_generate(app, generate_flags.get());
   app.require_subcommand(1);
-  return [flags](Context& context) -> Status {
+  return [flags, generate_flags, generate](Context& context) -> Status {
+    if (generate->parsed()) return bench_generate(*generate_flags, context);
     set_num_threads(flags->threads);
     EAGLET_ASSIGN_OR_RETURN(BenchShape shape, find_shape(flags->shape));
     apply_flags(*flags, &shape);
