@@ -28,8 +28,29 @@ struct BenchFlags {
   int steps = 5, threads = 0, ttt_steps = 0;
   std::int64_t rows = 0, documents = 0, draft_vocab_size = 0, chunk_rows = 0;
   double row_sampling = 1;
-  bool train_head = false;
+  bool train_head = false, scaling = false;
   std::string loss_fn = "kl_div", compute_type = "auto";
+};
+
+// States of a long batch: a table that begins again and again, so that what is measured is the training's
+// memory and not that of made-up states.
+class RepeatedRows : public StateRows {
+ public:
+  static constexpr std::int64_t kRows = 4096;
+  RepeatedRows(const std::vector<float>& aux, const std::vector<float>& last) : aux_(aux), last_(last) {}
+  Status read_aux(std::int64_t first, std::int64_t n, float* to) override { return copy(aux_, first, n, to); }
+  Status read_last(std::int64_t first, std::int64_t n, float* to) override {
+    return copy(last_, first, n, to);
+  }
+
+ private:
+  static Status copy(const std::vector<float>& table, std::int64_t first, std::int64_t n, float* to) {
+    const std::int64_t width = static_cast<std::int64_t>(table.size()) / kRows;
+    for (std::int64_t i = 0; i < n; ++i)
+      std::copy_n(table.begin() + (first + i) % kRows * width, width, to + i * width);
+    return {};
+  }
+  const std::vector<float>&aux_, &last_;
 };
 
 // Synthetic rows: random states and tokens, `documents` equal documents, the first part of each unsupervised.
@@ -49,8 +70,9 @@ void fill_normal(std::int64_t n, double deviation, std::uint64_t stream, std::ve
 SyntheticBatch make_batch(const BenchShape& shape) {
   SyntheticBatch b;
   const DraftConfig& c = shape.config;
-  fill_normal(shape.rows * c.num_aux() * c.target_hidden, 1.0, 1, &b.aux);
-  fill_normal(shape.rows * c.target_hidden, 1.0, 2, &b.last);
+  const std::int64_t state_rows = std::min(shape.rows, RepeatedRows::kRows);
+  fill_normal(state_rows * c.num_aux() * c.target_hidden, 1.0, 1, &b.aux);
+  fill_normal(state_rows * c.target_hidden, 1.0, 2, &b.last);
   Rng rng(1, 3);
   const std::int64_t length = shape.rows / shape.documents;
   for (std::int64_t p = 0; p < shape.rows; ++p) {
@@ -131,6 +153,7 @@ class Bench {
       : model_(model), batch_(make_batch(shape)), first_(trainable()), second_(trainable()) {
     inputs_ = {shape.rows,         batch_.ids.data(), batch_.documents.data(), batch_.positions.data(),
                batch_.mask.data(), batch_.aux.data(), batch_.last.data()};
+    if (shape.rows > RepeatedRows::kRows) inputs_.states = &repeated_;
   }
   const DraftInputs& inputs() const { return inputs_; }
   std::int64_t supervised() const { return batch_.supervised; }
@@ -157,6 +180,7 @@ class Bench {
   std::size_t trainable() const { return static_cast<std::size_t>(model_.trainable_elements()); }
   DraftModel& model_;
   SyntheticBatch batch_;
+  RepeatedRows repeated_{batch_.aux, batch_.last};
   DraftInputs inputs_;
   std::vector<float> first_, second_;
   StepSums sums_;
@@ -240,6 +264,28 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
   fmt::print("\n");
 }
 
+// Threads 1, 2, 4, ... and all: speed, and what share of threads times the speed of one that is.
+Status print_scaling(const BenchShape& shape, const TttOptions& options, int steps, Context& context) {
+  const int most = num_threads();
+  double alone = 0;
+  Json all = Json::array();
+  for (int threads = 1;; threads = std::min(2 * threads, most)) {
+    set_num_threads(threads);
+    EAGLET_ASSIGN_OR_RETURN(const BenchResult result, measure(shape, options, steps, *context.progress));
+    const double rate = static_cast<double>(shape.rows) / result.best_seconds;
+    if (threads == 1) alone = rate;
+    const double efficiency = rate / (threads * alone);
+    all.push_back({{"threads", threads}, {"tokens_per_second", rate}, {"efficiency", efficiency}});
+    if (!context.json)
+      fmt::print("{} {:3} threads {:8.0f} tokens/s, efficiency {:.0f} %\n", shape.name, threads, rate,
+                 100 * efficiency);
+    if (threads == most) break;
+  }
+  if (context.json)
+    std::printf("%s\n", json_line({{"schema", 1}, {"shape", shape.name}, {"scaling", all}}).c_str());
+  return {};
+}
+
 std::string shape_names() {
   std::string names;
   for (const BenchShape& shape : bench_shapes()) names += (names.empty() ? "" : ", ") + shape.name;
@@ -288,6 +334,8 @@ Run add_bench(CLI::App& app) {
   train->add_option("--shape", flags->shape, shape_names());
   train->add_option("--steps", flags->steps, "steps to time; the best counts")->check(CLI::PositiveNumber);
   train->add_option("--threads", flags->threads, "0 = all cores")->check(CLI::NonNegativeNumber);
+  train->add_flag("--scaling", flags->scaling,
+                  "measure with 1, 2, 4, ... threads up to --threads, and print the efficiency of each");
   train->add_flag("--train-head", flags->train_head, "train lm_head too");
   train->add_option("--loss-fn", flags->loss_fn, "the loss, as in eaglet train");
   train->add_option("--compute-type", flags->compute_type,
@@ -319,6 +367,7 @@ Run add_bench(CLI::App& app) {
     options.row_sampling = flags->row_sampling;
     options.chunk_rows = flags->chunk_rows;
     EAGLET_ASSIGN_OR_RETURN(options.compute_type, choose_compute_type(*flags, shape));
+    if (flags->scaling) return print_scaling(shape, options, flags->steps, context);
     auto result = measure(shape, options, flags->steps, *context.progress);
     if (!result.ok()) return result.status();
     print(shape, *result, context.json);

@@ -31,6 +31,13 @@ DraftConfig kimi_like(std::int64_t divisor) {
   return c;
 }
 
+DraftConfig narrow() {
+  DraftConfig c = llama_like(64, 2, 2, 128, 2048, 1024);
+  c.head_dim = 32;
+  c.max_position_embeddings = 1 << 20;
+  return c;
+}
+
 }  // namespace
 
 const std::vector<BenchShape>& bench_shapes() {
@@ -42,6 +49,8 @@ const std::vector<BenchShape>& bench_shapes() {
       {"deep", "smollm2 with 16 drafting steps", llama_like(576, 9, 3, 1536, 49152, 16384), 2048, 4, 16, 0.4,
        false},
       {"llama1b", "a 1B Llama's draft", llama_like(2048, 32, 8, 8192, 128256, 32000), 1024, 4, 3, 0.4, false},
+      {"narrow", "width 64, one document: for very long ones (--max-seq-len 131072)", narrow(), 8192, 1, 3,
+       0.4, false},
       {"kimi", "the reference draft: width 7168, 1.19 B trainable parameters, 256 rows", kimi_like(1), 256, 1,
        3, 0.4, true, true},
       {"kimi-half", "kimi with every width halved", kimi_like(2), 256, 1, 3, 0.4, true, true},

@@ -34,6 +34,10 @@ Run add_inspect(CLI::App& app);
 Run add_run(CLI::App& app);
 Run add_plan(CLI::App& app);
 Run add_bench(CLI::App& app);
+Run add_watch(CLI::App& app);
 Run add_doctor(CLI::App& app);
+Run add_wait(CLI::App& app);
+Run add_launch(CLI::App& app);
+Run add_orphans(CLI::App& app);
 
 }  // namespace eaglet::apps
