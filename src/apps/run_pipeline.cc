@@ -124,7 +124,10 @@ Status RunPipeline::generate_answers() {
   const Stage stage = {.name = "generate",
                        .settings = settings_of("generate", unrelated_to_answers()),
                        .inputs = {{"prompts", prompts}, {"model", model_identity_}},
-                       .output = paths_.conversations()};
+                       .output = paths_.conversations(),
+                       // Answers of a server cost money: more prompts go on from those that are there, and
+                       // other sampling is refused by the answers' own settings.
+                       .repeatable = !recipe_.generate.servers.empty()};
   return do_stage(stage, [this]() -> Result<Json> {
     GenerateOptions options = recipe_.generate;
     options.model_path = recipe_.model_path;
