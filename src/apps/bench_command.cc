@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/bench_generate.h"
 #include "apps/bench_shapes.h"
 #include "apps/bench_watch.h"
 #include "apps/command.h"
@@ -327,6 +328,7 @@ Run add_bench(CLI::App& app) {
   app.footer(
       "Examples:\n  eaglet bench train --shape smollm2\n  eaglet bench train --shape deep --steps 10 --json\n"
       "  eaglet bench train --shape smollm2 --ttt-steps 8 --max-seq-len 8192\n"
+      "  eaglet bench generate --requests 10000 --concurrency 64\n"
       "  eaglet bench watch --processes 100");
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* train =
@@ -352,10 +354,13 @@ Run add_bench(CLI::App& app) {
       ->check(CLI::Range(0.001, 1.0));
   train->add_option("--chunk-rows", flags->chunk_rows, "key rows of a chunk; 0 = as eaglet train")
       ->check(CLI::NonNegativeNumber);
+  auto generate_flags = std::make_shared<BenchGenerateFlags>();
+  CLI::App* generate = add_bench_generate(app, generate_flags.get());
   auto watch_flags = std::make_shared<BenchWatchFlags>();
   CLI::App* watch = add_bench_watch(app, watch_flags.get());
   app.require_subcommand(1);
-  return [flags, watch_flags, watch](Context& context) -> Status {
+  return [flags, generate_flags, generate, watch_flags, watch](Context& context) -> Status {
+    if (generate->parsed()) return bench_generate(*generate_flags, context);
     if (watch->parsed()) return bench_watch(*watch_flags, context);
     set_num_threads(flags->threads);
     EAGLET_ASSIGN_OR_RETURN(BenchShape shape, find_shape(flags->shape));
