@@ -111,6 +111,8 @@ def test_launch_wait_and_the_exit_reason(root):
     assert run("launch", "--name", "t-1", "--dir", f"{root}/l1", "--", "true").returncode == 75, "a living run was overwritten"
     done = run("wait", f"{root}/l1", "--until", "step=3", "--for", "20s")
     assert done.returncode == 0 and "step=3 reached" in done.stdout and "first metric" in done.stdout, done.stdout + done.stderr
+    by_name = doctor("t-1")
+    assert by_name["log"] and by_name["log"]["path"].endswith("/l1/log.txt"), by_name["log"]
     done = run("wait", f"{root}/l1", "--until", "step=900", "--for", "60s")
     assert done.returncode == 2 and "made up" in done.stdout and "| " in done.stdout, done.stdout
     with open(f"{root}/l1/launch.json", encoding="utf-8") as file:

@@ -264,15 +264,19 @@ void find_files_in(const std::string& directory, Target* target) {
 
 namespace {
 
-/// "a | tee train.log": who reads the pipe, and the file it writes.
+/// "a | tee train.log", or the supervisor of `eaglet launch`: who else has the pipe, not as its own output,
+/// and the file it writes.
 std::string file_behind_pipe(const std::string& pipe, const ProcReader& reader) {
   for (const std::int64_t pid : reader.all_pids()) {
     const auto files = reader.open_files(pid, 16);
-    const bool reads = std::any_of(files.begin(), files.end(),
-                                   [&](const auto& file) { return file.fd == 0 && file.path == pipe; });
-    if (!reads) continue;
+    bool reads = false, writes = false;
+    for (const auto& file : files) {
+      if (file.path != pipe) continue;
+      (file.fd == 1 || file.fd == 2 ? writes : reads) = true;
+    }
+    if (!reads || writes) continue;
     for (const auto& file : files)
-      if (file.fd > 2 && file.writable) return file.path;
+      if (file.fd > 2 && file.writable && !starts_with(file.path, "/dev/")) return file.path;
   }
   return {};
 }
