@@ -99,7 +99,7 @@ def prompt_files(place):
     check("broken prompt lines: the rest goes on", done.returncode == 0 and len(rows) == 2, done.stderr[-800:])
     with open(f"{place}/broken-out.skipped.jsonl", encoding="utf-8") as file:
         named = file.read()
-    check("broken prompt lines are counted and named", "3 broken lines" in done.stdout and "line 2" in done.stderr and
+    check("broken prompt lines are counted and named", "left out: 3 of 5 lines" in done.stdout and "line 2" in done.stderr and
           [json.loads(row)["line"] for row in named.splitlines()] == [2, 3, 4], done.stdout + done.stderr + named)
     expect("prompt file empty", generate(place, write(f"{place}/none.jsonl", ""), "e.jsonl"), 65, where=f"{place}/none.jsonl")
     expect("prompt file with broken lines only", generate(place, write(f"{place}/bad.jsonl", "{\n[]\n"), "e.jsonl"), 65,

@@ -31,7 +31,8 @@ def test_called_with_nothing():
 
 def test_help_shows_examples_first_and_fits():
     names = commands()
-    expected = ["run", "generate", "extract", "train", "evaluate", "export", "import", "inspect", "doctor", "bench", "help"]
+    expected = ["run", "plan", "generate", "prepare", "extract", "train", "evaluate", "export", "import", "inspect", "watch", "doctor", "wait", "launch",
+                "orphans", "bench", "help"]
     assert names == expected, names
     with open(f"{SOURCE}/docs/man/eaglet.1", encoding="utf-8") as file:
         page = file.read()

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/bench_generate.h"
 #include "apps/bench_shapes.h"
 #include "apps/command.h"
 #include "base/clock.h"
@@ -27,7 +28,7 @@ struct BenchFlags {
   int steps = 5, threads = 0, ttt_steps = 0;
   std::int64_t rows = 0, documents = 0, draft_vocab_size = 0, chunk_rows = 0;
   double row_sampling = 1;
-  bool train_head = false;
+  bool train_head = false, scaling = false;
   std::string loss_fn = "kl_div", compute_type = "auto";
 };
 
@@ -263,6 +264,28 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
   fmt::print("\n");
 }
 
+// Threads 1, 2, 4, ... and all: speed, and what share of threads times the speed of one that is.
+Status print_scaling(const BenchShape& shape, const TttOptions& options, int steps, Context& context) {
+  const int most = num_threads();
+  double alone = 0;
+  Json all = Json::array();
+  for (int threads = 1;; threads = std::min(2 * threads, most)) {
+    set_num_threads(threads);
+    EAGLET_ASSIGN_OR_RETURN(const BenchResult result, measure(shape, options, steps, *context.progress));
+    const double rate = static_cast<double>(shape.rows) / result.best_seconds;
+    if (threads == 1) alone = rate;
+    const double efficiency = rate / (threads * alone);
+    all.push_back({{"threads", threads}, {"tokens_per_second", rate}, {"efficiency", efficiency}});
+    if (!context.json)
+      fmt::print("{} {:3} threads {:8.0f} tokens/s, efficiency {:.0f} %\n", shape.name, threads, rate,
+                 100 * efficiency);
+    if (threads == most) break;
+  }
+  if (context.json)
+    std::printf("%s\n", json_line({{"schema", 1}, {"shape", shape.name}, {"scaling", all}}).c_str());
+  return {};
+}
+
 std::string shape_names() {
   std::string names;
   for (const BenchShape& shape : bench_shapes()) names += (names.empty() ? "" : ", ") + shape.name;
@@ -303,13 +326,16 @@ Status check_flags(const BenchShape& shape) {
 Run add_bench(CLI::App& app) {
   app.footer(
       "Examples:\n  eaglet bench train --shape smollm2\n  eaglet bench train --shape deep --steps 10 --json\n"
-      "  eaglet bench train --shape smollm2 --ttt-steps 8 --max-seq-len 8192");
+      "  eaglet bench train --shape smollm2 --ttt-steps 8 --max-seq-len 8192\n"
+      "  eaglet bench generate --requests 10000 --concurrency 64");
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* train =
       app.add_subcommand("train", "real training steps (forward, backward, clip, AdamW) on synthetic rows");
   train->add_option("--shape", flags->shape, shape_names());
   train->add_option("--steps", flags->steps, "steps to time; the best counts")->check(CLI::PositiveNumber);
   train->add_option("--threads", flags->threads, "0 = all cores")->check(CLI::NonNegativeNumber);
+  train->add_flag("--scaling", flags->scaling,
+                  "measure with 1, 2, 4, ... threads up to --threads, and print the efficiency of each");
   train->add_flag("--train-head", flags->train_head, "train lm_head too");
   train->add_option("--loss-fn", flags->loss_fn, "the loss, as in eaglet train");
   train->add_option("--compute-type", flags->compute_type,
@@ -326,8 +352,11 @@ Run add_bench(CLI::App& app) {
       ->check(CLI::Range(0.001, 1.0));
   train->add_option("--chunk-rows", flags->chunk_rows, "key rows of a chunk; 0 = as eaglet train")
       ->check(CLI::NonNegativeNumber);
+  auto generate_flags = std::make_shared<BenchGenerateFlags>();
+  CLI::App* generate = add_bench_generate(app, generate_flags.get());
   app.require_subcommand(1);
-  return [flags](Context& context) -> Status {
+  return [flags, generate_flags, generate](Context& context) -> Status {
+    if (generate->parsed()) return bench_generate(*generate_flags, context);
     set_num_threads(flags->threads);
     EAGLET_ASSIGN_OR_RETURN(BenchShape shape, find_shape(flags->shape));
     apply_flags(*flags, &shape);
@@ -338,6 +367,7 @@ Run add_bench(CLI::App& app) {
     options.row_sampling = flags->row_sampling;
     options.chunk_rows = flags->chunk_rows;
     EAGLET_ASSIGN_OR_RETURN(options.compute_type, choose_compute_type(*flags, shape));
+    if (flags->scaling) return print_scaling(shape, options, flags->steps, context);
     auto result = measure(shape, options, flags->steps, *context.progress);
     if (!result.ok()) return result.status();
     print(shape, *result, context.json);

@@ -36,6 +36,10 @@ Run add_plan(CLI::App& app);
 Run add_vocab(CLI::App& app);
 Run add_store(CLI::App& app);
 Run add_bench(CLI::App& app);
+Run add_watch(CLI::App& app);
 Run add_doctor(CLI::App& app);
+Run add_wait(CLI::App& app);
+Run add_launch(CLI::App& app);
+Run add_orphans(CLI::App& app);
 
 }  // namespace eaglet::apps

@@ -17,7 +17,11 @@ const std::vector<CommandEntry>& commands() {
       {"export", "writes a draft for llama.cpp or vLLM", add_export},
       {"import", "takes in a draft that another tool wrote", add_import},
       {"inspect", "says what a file is, and checks it", add_inspect},
+      {"watch", "a live view of any training run, from outside", add_watch, false},
       {"doctor", "one verdict on a run: healthy, stuck or dead, and what to do", add_doctor, false},
+      {"wait", "waits until a run or a server has come so far", add_wait, false},
+      {"launch", "starts any trainer so that it can be judged well", add_launch, false},
+      {"orphans", "what dead runs left: processes and GPU memory", add_orphans, false},
       {"bench", "measures speed on this machine, as a share of what it could do", add_bench},
   };
   return all;

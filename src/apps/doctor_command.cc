@@ -6,6 +6,10 @@
 #include "apps/command.h"
 #include "apps/terminal.h"
 #include "apps/watch_options.h"
+#include "apps/watch_target.h"
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "monitor/run_probe.h"
 #include "monitor/saved_views.h"
 
 namespace eaglet::apps {
@@ -13,10 +17,21 @@ namespace {
 
 struct DoctorFlags {
   WatchOptions watch;
-  std::string target;
+  std::string target, sample_for = "10s", probe;
   std::vector<std::string> snapshots;
   bool nagios = false, all = false;
 };
+
+/// A log alone: no process of this machine belongs to it, which is no proof that the run is dead (it may run
+/// elsewhere), unless this machine wrote the log's end itself.
+void forget_processes(monitor::RunSeries* series, bool grows) {
+  for (monitor::RunView& view : series->views) {
+    view.processes.reset();
+    view.devices.reset();
+    view.device_processes.reset();
+  }
+  if (!grows && series->views.size() > 1) series->views.erase(series->views.begin(), series->views.end() - 1);
+}
 
 void print_verdict(const DoctorFlags& flags, const monitor::Verdict& verdict, Context& context) {
   if (context.json)
@@ -27,6 +42,47 @@ void print_verdict(const DoctorFlags& flags, const monitor::Verdict& verdict, Co
   else
     write_whole(STDOUT_FILENO, monitor::verdict_text(verdict, painter(context.color), flags.all));
   context.verdict = watch_exit_code(monitor::verdict_exit_code(verdict), flags.watch);
+}
+
+/// A series of views over --for; a run that is gone needs no more than one.
+Status judge_living(const DoctorFlags& flags, const monitor::Thresholds& thresholds, Context& context) {
+  EAGLET_ASSIGN_OR_RETURN(const double seconds, parse_duration(flags.sample_for));
+  EAGLET_ASSIGN_OR_RETURN(WatchedRun run, open_run(flags.target));
+  const double begin = monotonic_seconds();
+  run.sampler->sample();
+  const auto log_mtime = [&] { return run.sampler->series().views.back().log.bytes; };
+  const double log_before = log_mtime();
+  context.progress->begin("look", static_cast<std::uint64_t>(seconds), "seconds");
+  double next = begin;
+  while (run.sampler->alive() && next < begin + seconds) {
+    next = std::min(next + 1, begin + seconds);
+    context.progress->update(static_cast<std::uint64_t>(next - begin),
+                             "sampling " + run.sampler->target().name);
+    sleep_until(next);
+    if (interrupted()) return Status(StatusCode::kInterrupted, "interrupted before a verdict");
+    run.sampler->sample();
+  }
+  // Nobody here has the log open: whether it still grows is all there is to see.
+  const bool log_only = !run.sampler->alive() && run.sampler->target().roots.empty() &&
+                        run.sampler->target().status_path.empty() &&
+                        run.sampler->target().launch_path.empty() && run.sampler->series().log_known;
+  if (log_only && seconds > 0) {
+    sleep_until(begin + std::min(seconds, 2.0));
+    run.sampler->sample();
+  }
+  context.progress->end("");
+  monitor::RunSeries series = run.sampler->series();
+  if (log_only) forget_processes(&series, log_mtime() != log_before);
+  print_verdict(flags, monitor::make_verdict(series, thresholds), context);
+  return {};
+}
+
+Status answer_probe(const DoctorFlags& flags, Context& context) {
+  std::string why;
+  EAGLET_ASSIGN_OR_RETURN(const bool yes, monitor::probe_run(flags.target, flags.probe, &why));
+  write_whole(STDOUT_FILENO, flags.probe + (yes ? " ok: " : " failed: ") + why + "\n");
+  context.verdict = yes ? 0 : 1;
+  return {};
 }
 
 Status run_doctor(const DoctorFlags& flags, Context& context) {
@@ -42,6 +98,8 @@ Status run_doctor(const DoctorFlags& flags, Context& context) {
     print_verdict(flags, monitor::make_verdict(series, thresholds), context);
     return {};
   }
+  if (!flags.target.empty() && !flags.probe.empty()) return answer_probe(flags, context);
+  if (!flags.target.empty()) return judge_living(flags, thresholds, context);
   return Status(StatusCode::kUsage, "nothing to judge", {},
                 "eaglet doctor PID, RUN_DIR, LOG or NAME; or --snapshots DIR...");
 }
@@ -52,8 +110,17 @@ Run add_doctor(CLI::App& app) {
   auto flags = std::make_shared<DoctorFlags>();
   app.description("Say whether a training run is healthy, stuck or dead, why, and what to do next.");
   app.footer(
+      "  eaglet doctor 4711                           a process, its ranks, workers, log and GPUs\n"
+      "  eaglet doctor runs/mine                      a run directory; or a log file, or a word of a command "
+      "line\n"
       "  eaglet doctor --snapshots mail/t0 mail/t1    views that a colleague saved, oldest first\n"
       "  eaglet doctor --snapshots mail --nagios      one line; exit code 0 ok, 1 warn, 2 crit, 3 unknown");
+  app.add_option("target", flags->target, "a process id, a run directory, a log file, or a name");
+  app.add_option("--for", flags->sample_for, "how long to look at a living run")->type_name("DURATION");
+  app.add_option("--probe", flags->probe,
+                 "answer at once from the run's status file, with 0 or 1: startup, readiness, liveness")
+      ->check(CLI::IsMember({"startup", "readiness", "liveness"}).description(""))
+      ->type_name("QUESTION");
   app.add_option("--snapshots", flags->snapshots,
                  "folders of saved views, oldest first; or one folder that holds them")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

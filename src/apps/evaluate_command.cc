@@ -21,6 +21,8 @@ struct EvaluateFlags {
   ServeRequest serve;
   bool do_serve = false;
   std::int64_t max_prompts = 6;
+  ServerAcceptanceOptions server;
+  PassCosts costs{-1, -1};  // -1: not given
 };
 
 Status usage(std::string what, std::string todo) {
@@ -28,9 +30,15 @@ Status usage(std::string what, std::string todo) {
 }
 
 Status check(const EvaluateFlags& flags) {
-  const bool states = !flags.evaluate.store_path.empty();
-  if (!states && !flags.do_serve)
-    return usage("nothing to do: neither --store nor --serve", "give --store DIR");
+  const bool states = !flags.evaluate.store_path.empty(), server = !flags.server.url.empty();
+  if (!states && !flags.do_serve && !server)
+    return usage("nothing to do: neither --store nor --serve nor --server", "give --store DIR");
+  if (flags.serve.draft.empty() && (states || flags.do_serve))
+    return usage("--draft is missing", "give the checkpoint folder of the draft");
+  if (flags.serve.model.empty() && (states || flags.do_serve))
+    return usage("--model is missing", "give the target's GGUF");
+  if (server && flags.serve.options.conversations_path.empty())
+    return usage("--server needs the prompts", "--conversations FILE: rows that the target answered");
   if (flags.do_serve && flags.serve.options.conversations_path.empty()) {
     return usage("--serve needs the prompts",
                  "--conversations FILE: the rows that the states were taken from");
@@ -42,7 +50,7 @@ Status check(const EvaluateFlags& flags) {
   return {};
 }
 
-std::string held_out_text(const EvaluateReport& report) {
+std::string held_out_text(const EvaluateReport& report, double temperature) {
   std::string text =
       fmt::format("held out   {} documents, {} answer tokens; acceptance length {:.3f} at K {}\n",
                   report.documents, report.supervised_tokens, report.acceptance_length, report.depth.size());
@@ -57,8 +65,42 @@ std::string held_out_text(const EvaluateReport& report) {
     text += fmt::format("walked     draft length {}: {:.3f} tokens per pass\n", w.draft_length,
                         w.acceptance_length());
   }
+  if (!report.depth.empty() && report.depth[0].overlap_rows > 0) {
+    text += fmt::format("sampled    at temperature {}: sum of min(p, q) by depth", temperature);
+    for (const DepthAcceptance& d : report.depth)
+      text += d.overlap_rows > 0 ? fmt::format("  {:.4f}", d.overlap / d.overlap_rows) : "  -";
+    text += "\n";
+  }
   text += fmt::format("           {:.1f} % of the target's best tokens lie outside the draft vocabulary\n",
                       100 * report.teacher_best_outside_share);
+  return text;
+}
+
+std::string gains_text(const std::vector<LengthGain>& gains, const PassCosts& costs, const char* origin) {
+  std::string text = fmt::format(
+      "draft length that pays best, {} (in plain passes: {:.3f} a drafted token, {:.3f} a token checked)\n",
+      origin, costs.draft_step, costs.verify_token);
+  const LengthGain* best = best_gain(gains);
+  for (const LengthGain& gain : gains)
+    text += fmt::format(
+        "  {:2}  {:.3f} tokens per pass, a pass costs {:.2f}: {:.2f}x{}\n", gain.draft_length,
+        gain.tokens_per_pass, gain.pass_cost, gain.speedup(),
+        best == &gain ? (gain.speedup() > 1 ? "  <- best" : "  <- best, slower than no draft") : "");
+  return text;
+}
+
+std::string server_text(const ServerAcceptance& s) {
+  std::string text =
+      fmt::format("server     {} ({}, {}): {} prompts, {:.0f} tokens, {:.3f} tokens per pass\n", s.url,
+                  s.kind, s.model, s.prompts, s.tokens, s.acceptance_length());
+  text += fmt::format(
+      "           {:.0f} accepted of {:.0f} drafted ({}); {:.1f} % of the recorded answers' tokens again\n",
+      s.accepted, s.drafted, s.source, 100 * s.same_share);
+  if (!s.accepted_at.empty() && s.drafts > 0) {
+    text += "           by position";
+    for (const double accepted : s.accepted_at) text += fmt::format("  {:.3f}", accepted / s.drafts);
+    text += "\n";
+  }
   return text;
 }
 
@@ -97,6 +139,73 @@ Result<EvaluateReport> walk_served(const EvaluateFlags& flags, Progress& progres
   return evaluate(options, progress);
 }
 
+/// The rows that the server is asked: those named, those held out, at most so many.
+Result<std::vector<std::string>> server_rows(const EvaluateFlags& flags,
+                                             const std::optional<EvaluateReport>& held_out) {
+  std::vector<std::string> ids = flags.serve.options.ids;
+  if (!ids.empty()) return ids;
+  if (held_out) {
+    ids = held_out->document_ids;
+  } else {
+    EAGLET_ASSIGN_OR_RETURN(ids, held_out_ids(flags));
+  }
+  std::sort(ids.begin(), ids.end());
+  const auto most = static_cast<std::size_t>(std::max<std::int64_t>(0, flags.max_prompts));
+  if (most > 0 && ids.size() > most) ids.resize(most);
+  return ids;
+}
+
+/// Asks the user's server, and holds what it accepts against the walk over the same rows.
+Status run_server(const EvaluateFlags& flags, const std::optional<EvaluateReport>& held_out, Context& context,
+                  Json* json) {
+  ServerAcceptanceOptions options = flags.server;
+  options.conversations_path = flags.serve.options.conversations_path;
+  options.max_tokens = flags.serve.options.max_tokens;
+  EAGLET_ASSIGN_OR_RETURN(options.ids, server_rows(flags, held_out));
+  EAGLET_ASSIGN_OR_RETURN(const ServerAcceptance served, measure_server(options, *context.progress));
+  (*json)["server"] = server_json(served);
+  if (!context.json) fmt::print("{}", server_text(served));
+  std::fflush(stdout);
+  if (!held_out) return {};
+  if (served.draft_length < 1)
+    return usage("the server does not tell its draft length",
+                 "give the one it was started with: --draft-length N");
+  EvaluateOptions same = flags.evaluate;
+  same.ids = options.ids;
+  same.ttt_steps = served.draft_length;
+  same.temperature = 0;
+  EAGLET_ASSIGN_OR_RETURN(const EvaluateReport walked, evaluate(same, *context.progress));
+  const ServerVerdict verdict = judge_server(served, walked.walked.back());
+  (*json)["server_against_walked"] = verdict_json(verdict);
+  if (!context.json)
+    fmt::print(
+        "walked     {:.3f} tokens per pass over the same rows at draft length {}: the server reaches {:.3f} "
+        "of it\n",
+        verdict.walked, served.draft_length, verdict.ratio);
+  if (verdict.good) return {};
+  return Status(
+      StatusCode::kInvalidArgument,
+      fmt::format("the server accepts less than the draft can: {:.3f} tokens per pass, {:.3f} walked",
+                  served.acceptance_length(), verdict.walked),
+      served.url, "look at, the likeliest first: " + fmt::format("{}", fmt::join(verdict.causes, "; ")));
+}
+
+/// What each draft length is worth, from given costs and from measured ones.
+void tell_gains(const EvaluateFlags& flags, const EvaluateReport& walked, const ServeReport* served,
+                bool print, Json* json) {
+  const auto tell = [&](const PassCosts& costs, const char* origin, const char* key) {
+    const std::vector<LengthGain> gains = length_gains(walked.walked, costs);
+    (*json)[key] = gains_json(gains, costs);
+    if (print) fmt::print("{}", gains_text(gains, costs, origin));
+  };
+  if (flags.costs.draft_step >= 0 || flags.costs.verify_token >= 0)
+    tell({std::max(0.0, flags.costs.draft_step), std::max(0.0, flags.costs.verify_token)},
+         "by the given costs", "draft_length_by_given_costs");
+  if (served == nullptr) return;
+  if (const auto costs = measured_costs(*served))
+    tell(*costs, "by the costs measured here", "draft_length_by_measured_costs");
+}
+
 Json comparison_json(const ServeReport& report, const EvaluateReport* walked) {
   Json list = Json::array();
   for (const ServedLength& served : report.lengths) {
@@ -119,7 +228,7 @@ Status run_evaluate(EvaluateFlags& flags, Context& context) {
   if (!flags.evaluate.store_path.empty()) {
     EAGLET_ASSIGN_OR_RETURN(held_out, evaluate(flags.evaluate, *context.progress));
     json["held_out"] = evaluate_json(*held_out);
-    if (!context.json) fmt::print("{}", held_out_text(*held_out));
+    if (!context.json) fmt::print("{}", held_out_text(*held_out, flags.evaluate.temperature));
     std::fflush(stdout);
   }
   if (flags.do_serve) {
@@ -131,6 +240,7 @@ Status run_evaluate(EvaluateFlags& flags, Context& context) {
     json["served"] = serve_json(report);
     json["served_against_walked"] = comparison_json(report, same_prompts);
     if (!context.json) fmt::print("{}", serve_text(report, same_prompts));
+    if (same_prompts != nullptr) tell_gains(flags, *same_prompts, &report, !context.json, &json);
     if (!report.identical()) {
       if (context.json) fmt::print("{}\n", json_line(json));
       return Status(StatusCode::kInternal,
@@ -138,8 +248,33 @@ Status run_evaluate(EvaluateFlags& flags, Context& context) {
                     "the differences are listed above; please report them with the target's name");
     }
   }
+  if (held_out && !flags.do_serve) tell_gains(flags, *held_out, nullptr, !context.json, &json);
+  const Status status = flags.server.url.empty() ? Status() : run_server(flags, held_out, context, &json);
   if (context.json) fmt::print("{}\n", json_line(json));
-  return {};
+  return status;
+}
+
+void add_server_flags(CLI::App& app, EvaluateFlags& flags) {
+  app.add_option("--server", flags.server.url,
+                 "a running vLLM, SGLang or llama-server with the draft loaded: its acceptance, beside ours")
+      ->type_name("URL");
+  app.add_option("--served-model", flags.server.model, "with --server: the model's name there")
+      ->type_name("NAME");
+  app.add_option("--server-kind", flags.server.kind, "auto, vllm, sglang or llama")->type_name("KIND");
+  app.add_option("--draft-length", flags.server.draft_length,
+                 "with --server: the draft length it was started with, when it does not tell")
+      ->type_name("N");
+  app.add_option("--api-key-env", flags.server.api_key_env, "the environment variable with the server's key")
+      ->type_name("NAME");
+  app.add_option("--ca-file", flags.server.ca_file, "certificates to trust for https")->type_name("FILE");
+  app.add_option("--temperature", flags.evaluate.temperature,
+                 "also the sum of min(p, q) by depth: what a server accepts that samples at it")
+      ->type_name("T");
+  app.add_option("--draft-cost", flags.costs.draft_step,
+                 "cost of one drafted token, in plain passes of the target")
+      ->type_name("X");
+  app.add_option("--verify-cost", flags.costs.verify_token, "cost of one more token in the target's pass")
+      ->type_name("X");
 }
 
 void add_serve_flags(CLI::App& app, EvaluateFlags& flags) {
@@ -181,11 +316,15 @@ Run add_evaluate(CLI::App& app) {
       "                  --serve --conversations run/conversations.jsonl          the real thing, and both "
       "compared\n"
       "  eaglet evaluate --draft draft.gguf --model target.gguf --serve --conversations FILE --draft-lengths "
-      "1,2,3");
+      "1,2,3\n"
+      "  eaglet evaluate --draft DIR --model target.gguf --store run/states --conversations FILE \\\n"
+      "                  --server http://localhost:8000       a running server with the draft loaded, beside "
+      "our walk\n"
+      "  eaglet evaluate --draft DIR --model target.gguf --store run/states --temperature 0.7 --draft-cost "
+      "0.03");
   app.add_option("--draft", flags->serve.draft, "a checkpoint folder (or, only to serve, a GGUF)")
-      ->required()
       ->type_name("PATH");
-  app.add_option("--model", flags->serve.model, "the target's GGUF")->required()->type_name("GGUF");
+  app.add_option("--model", flags->serve.model, "the target's GGUF")->type_name("GGUF");
   app.add_option("--store,--states", flags->evaluate.store_path, "the state store")->type_name("DIR");
   app.add_option("--hold-out-every", flags->evaluate.hold_out_every,
                  "evaluate documents 0, n, 2n, ...; 0 = all")
@@ -194,6 +333,7 @@ Run add_evaluate(CLI::App& app) {
   app.add_option("--max-seq-len", flags->evaluate.max_seq_len, "rows of one batch")->type_name("N");
   app.add_option("--threads", flags->evaluate.threads, "0 = all cores")->type_name("N");
   add_serve_flags(app, *flags);
+  add_server_flags(app, *flags);
   return [flags](Context& context) { return run_evaluate(*flags, context); };
 }
 

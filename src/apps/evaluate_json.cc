@@ -8,6 +8,7 @@ Json depth_json(const DepthAcceptance& d) {
           {"total", d.total},
           {"acceptance", d.total > 0 ? d.right / d.total : 0},
           {"right_in_vocab", d.right_in_vocab},
+          {"sum_min_p_q", d.overlap_rows > 0 ? Json(d.overlap / d.overlap_rows) : Json(nullptr)},
           {"loss", d.loss}};
 }
 
@@ -54,6 +55,41 @@ Json evaluate_json(const EvaluateReport& report) {
   }
   json["document_ids"] = report.document_ids;
   return json;
+}
+
+Json server_json(const ServerAcceptance& s) {
+  return {{"url", s.url},
+          {"kind", s.kind},
+          {"model", s.model},
+          {"source", s.source},
+          {"prompts", s.prompts},
+          {"failed", s.failed},
+          {"draft_length", s.draft_length},
+          {"tokens", s.tokens},
+          {"drafts", s.drafts},
+          {"drafted", s.drafted},
+          {"accepted", s.accepted},
+          {"accepted_at", s.accepted_at},
+          {"acceptance_length", s.acceptance_length()},
+          {"same_share", s.same_share}};
+}
+
+Json verdict_json(const ServerVerdict& v) {
+  return {{"walked", v.walked}, {"ratio", v.ratio}, {"good", v.good}, {"causes", v.causes}};
+}
+
+Json gains_json(const std::vector<LengthGain>& gains, const PassCosts& costs) {
+  Json list = Json::array();
+  for (const LengthGain& gain : gains)
+    list.push_back({{"draft_length", gain.draft_length},
+                    {"tokens_per_pass", gain.tokens_per_pass},
+                    {"pass_cost", gain.pass_cost},
+                    {"speedup", gain.speedup()}});
+  const LengthGain* best = best_gain(gains);
+  return {{"draft_step_cost", costs.draft_step},
+          {"verify_token_cost", costs.verify_token},
+          {"lengths", list},
+          {"best_draft_length", best != nullptr ? Json(best->draft_length) : Json(nullptr)}};
 }
 
 Json serve_json(const ServeReport& report) {

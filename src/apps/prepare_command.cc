@@ -25,9 +25,8 @@ void print(const PrepareReport& report, const PrepareOptions& options) {
 
 Run add_prepare(CLI::App& app) {
   app.description(
-      "Turns conversations that are there (role/content, from/value, token ids; JSON lines or one JSON list, "
-      "gz, "
-      "zst) into training sequences, with what the target wrote marked.");
+      "Turns conversations that are there into training sequences, with what the target wrote marked.\n"
+      "Read: role/content, from/value or token ids; JSON lines or one JSON list; plain, gz or zst");
   app.footer(
       "  eaglet prepare talks.jsonl --model target.gguf --output runs/a/conversations.jsonl\n"
       "  eaglet prepare sharegpt.json.gz more.jsonl.zst --model target.gguf --output c.jsonl --max-seq-len "

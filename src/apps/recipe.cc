@@ -37,6 +37,7 @@ std::string value_text(const RecipeTarget& target) {
     }
     std::string operator()(const std::vector<std::int32_t>* v) const { return list_text(*v); }
     std::string operator()(const std::vector<std::int64_t>* v) const { return list_text(*v); }
+    std::string operator()(const std::vector<std::string>* v) const { return Json(*v).dump(); }
   };
   return std::visit(Visitor{}, target);
 }
@@ -50,7 +51,8 @@ std::string wanted(const RecipeTarget& target) {
                          "a whole number >= 0",
                          "a number",
                          "a list of whole numbers",
-                         "a list of whole numbers"};
+                         "a list of whole numbers",
+                         "a list of strings"};
   return names[target.index()];
 }
 
@@ -62,6 +64,22 @@ bool assign_list(const toml::node& node, std::vector<T>* out) {
   for (const toml::node& item : *list) {
     if (!item.is_integer()) return false;
     values.push_back(static_cast<T>(item.as_integer()->get()));
+  }
+  *out = std::move(values);
+  return true;
+}
+
+/// A list of strings, or one string alone.
+bool assign_texts(const toml::node& node, std::vector<std::string>* out) {
+  std::vector<std::string> values;
+  if (node.is_string()) values.push_back(node.as_string()->get());
+  if (const toml::array* list = node.as_array()) {
+    for (const toml::node& item : *list) {
+      if (!item.is_string()) return false;
+      values.push_back(item.as_string()->get());
+    }
+  } else if (!node.is_string()) {
+    return false;
   }
   *out = std::move(values);
   return true;
@@ -91,6 +109,7 @@ bool assign(const toml::node& node, const RecipeTarget& target) {
     }
     bool operator()(std::vector<std::int32_t>* v) const { return assign_list(node, v); }
     bool operator()(std::vector<std::int64_t>* v) const { return assign_list(node, v); }
+    bool operator()(std::vector<std::string>* v) const { return assign_texts(node, v); }
   };
   return std::visit(Visitor{node, whole}, target);
 }
@@ -150,6 +169,20 @@ std::vector<RecipeField> Recipe::fields() {
       {"generate", "seed", &g.seed},
       {"generate", "parallel", &g.parallel},
       {"generate", "weights", &g.weights},
+      {"generate", "server", &g.servers},
+      {"generate", "served_model", &g.served.model},
+      {"generate", "server_kind", &g.served.kind},
+      {"generate", "api_key_env", &g.served.api_key_env},
+      {"generate", "ca_file", &g.served.ca_file, true},
+      {"generate", "concurrency", &g.served.concurrency},
+      {"generate", "timeout", &g.served.timeout_seconds},
+      {"generate", "tries", &g.served.tries},
+      {"generate", "wait_ready", &g.served.wait_ready_seconds},
+      {"generate", "expect_thinking", &g.served.expect_thinking},
+      {"generate", "regenerate", &g.served.regenerate},
+      {"generate", "cut", &g.served.cut},
+      {"generate", "request_json", &g.served.request_json},
+      {"generate", "chat_template", &g.served.template_path, true},
       {"extract", "target_layer_ids", &x.target_layer_ids},
       {"extract", "max_seq_len", &x.max_seq_len},
       {"extract", "shard_bytes", &x.shard_bytes},
@@ -226,6 +259,22 @@ std::vector<RecipeField> Recipe::fields() {
       {"serve", "draft_lengths", &serve.draft_lengths},
       {"serve", "max_prompts", &serve_max_prompts},
       {"serve", "max_tokens", &serve.max_tokens},
+      {"plan", "hidden_size", &plan.hidden_size},
+      {"plan", "num_layers", &plan.num_layers},
+      {"plan", "vocab_size", &plan.vocab_size},
+      {"plan", "num_heads", &plan.num_heads},
+      {"plan", "num_kv_heads", &plan.num_kv_heads},
+      {"plan", "head_dim", &plan.head_dim},
+      {"plan", "intermediate_size", &plan.intermediate_size},
+      {"plan", "active_params_billion", &plan.active_params_billion},
+      {"plan", "prompts", &plan.prompts},
+      {"plan", "prompt_tokens", &plan.prompt_tokens},
+      {"plan", "answer_tokens", &plan.answer_tokens},
+      {"plan", "server_tokens_per_second", &plan.server_tokens_per_second},
+      {"plan", "extract_tokens_per_second", &plan.extract_tokens_per_second},
+      {"plan", "train_teraflops", &plan.train_teraflops},
+      {"plan", "ranks", &plan.ranks},
+      {"plan", "free_terabytes", &plan.free_terabytes},
   };
 }
 

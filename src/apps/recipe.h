@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "apps/run_plan.h"
 #include "base/status.h"
 #include "evaluate/evaluate.h"
 #include "export/export.h"
@@ -16,8 +17,9 @@
 namespace eaglet::apps {
 
 /// Where one key of a recipe is kept.
-using RecipeTarget = std::variant<std::string*, bool*, std::int64_t*, int*, std::uint64_t*, double*,
-                                  std::vector<std::int32_t>*, std::vector<std::int64_t>*>;
+using RecipeTarget =
+    std::variant<std::string*, bool*, std::int64_t*, int*, std::uint64_t*, double*,
+                 std::vector<std::int32_t>*, std::vector<std::int64_t>*, std::vector<std::string>*>;
 
 struct RecipeField {
   std::string section, key;  // key = the flag's name in snake_case
@@ -53,6 +55,7 @@ class Recipe {
   std::string serve_type = "as-is";  // the target as it is served: as-is | f16
   std::int64_t serve_max_prompts = 0;
   ServeOptions serve;
+  PlanFacts plan;  // [plan]: for --plan only
 
   /// Reads a recipe file over what is set. kConfig with file, line and the nearest known key; kNotFound.
   Status read(const std::string& path);

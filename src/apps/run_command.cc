@@ -4,6 +4,7 @@
 #include "apps/recipe.h"
 #include "apps/report_html.h"
 #include "apps/run_pipeline.h"
+#include "apps/run_plan.h"
 #include "apps/run_report.h"
 #include "apps/terminal.h"
 #include "base/files.h"
@@ -15,7 +16,7 @@ namespace {
 struct RunFlags {
   std::string recipe, output_dir, model, redo;
   std::vector<std::string> settings;
-  bool drop_states = false, print_config = false;
+  bool drop_states = false, print_config = false, plan = false;
 };
 
 Status resolve(const RunFlags& flags, Recipe* recipe) {
@@ -44,6 +45,11 @@ Status run(const RunFlags& flags, Context& context) {
     std::fputs(recipe.to_toml(true).c_str(), stdout);
     return {};
   }
+  if (flags.plan) {
+    EAGLET_ASSIGN_OR_RETURN(const Json plan, plan_run(recipe));
+    std::fputs((context.json ? json_line(plan) + "\n" : run_plan_text(plan)).c_str(), stdout);
+    return {};
+  }
   const RunPaths paths(recipe.output_dir);
   // The stages lock what they write (states/, draft/); this lock is that of the run itself.
   EAGLET_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::take(paths.stages()));
@@ -68,6 +74,8 @@ Run add_run(CLI::App& app) {
       "  eaglet run recipes/quickstart.toml\n"
       "  eaglet run recipes/quickstart.toml --output-dir runs/b --set train.epochs=2\n"
       "  eaglet run recipes/quickstart.toml --redo train     throw the draft away and train it again\n"
+      "  eaglet run recipes/kimi-k2.5.toml --plan            bytes, requests, work and hours before anything "
+      "starts\n"
       "  eaglet run recipes/quickstart.toml --print-config   every setting and where it comes from");
   auto flags = std::make_shared<RunFlags>();
   app.add_option("RECIPE", flags->recipe, "recipe in TOML (docs/recipes.md)")->required();
@@ -85,6 +93,8 @@ Run add_run(CLI::App& app) {
       ->type_name("STAGE");
   app.add_flag("--print-config", flags->print_config,
                "print the resolved recipe with the source of each value, run nothing");
+  app.add_flag("--plan", flags->plan,
+               "print every stage with requests, bytes, work and hours, and what it needs; run nothing");
   return [flags](Context& context) { return run(*flags, context); };
 }
 

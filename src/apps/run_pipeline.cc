@@ -15,6 +15,7 @@
 #include "draft/draft_weights.h"
 #include "formats/conversations.h"
 #include "formats/target_model.h"
+#include "generate/prepare.h"
 #include "verifier/quantize_copy.h"
 
 namespace eaglet::apps {
@@ -121,9 +122,12 @@ Status RunPipeline::generate_answers() {
   EAGLET_RETURN_IF_ERROR(copy_file(recipe_.prompts_path, paths_.prompts()).at("prompts"));
   EAGLET_ASSIGN_OR_RETURN(const std::string prompts, content_fingerprint(paths_.prompts()));
   const Stage stage = {.name = "generate",
-                       .settings = settings_of("generate", {"parallel"}),
+                       .settings = settings_of("generate", unrelated_to_answers()),
                        .inputs = {{"prompts", prompts}, {"model", model_identity_}},
-                       .output = paths_.conversations()};
+                       .output = paths_.conversations(),
+                       // Answers of a server cost money: more prompts go on from those that are there, and
+                       // other sampling is refused by the answers' own settings.
+                       .repeatable = !recipe_.generate.servers.empty()};
   return do_stage(stage, [this]() -> Result<Json> {
     GenerateOptions options = recipe_.generate;
     options.model_path = recipe_.model_path;
@@ -139,6 +143,34 @@ Status RunPipeline::generate_answers() {
   });
 }
 
+/// Keys of [generate] that answers do not depend on: how fast, from where.
+std::vector<std::string> RunPipeline::unrelated_to_answers() const {
+  std::vector<std::string> keys = {"parallel",    "server",  "api_key_env", "ca_file",
+                                   "concurrency", "timeout", "tries",       "wait_ready"};
+  // Without a server the rest of its keys say nothing, and a run that was begun before they existed goes on.
+  if (recipe_.generate.servers.empty())
+    keys.insert(keys.end(), {"served_model", "server_kind", "expect_thinking", "regenerate", "cut",
+                             "request_json", "chat_template"});
+  return keys;
+}
+
+/// Token rows are copied; talks are rendered with the target's template.
+Status RunPipeline::take_given_conversations() {
+  EAGLET_ASSIGN_OR_RETURN(const bool tokens, has_token_rows(recipe_.conversations_path));
+  if (tokens) return copy_file(recipe_.conversations_path, paths_.conversations());
+  PrepareOptions options;
+  options.inputs = {recipe_.conversations_path};
+  options.output_path = paths_.conversations();
+  options.model_path = recipe_.model_path;
+  options.template_path = recipe_.generate.served.template_path;
+  options.max_seq_len = recipe_.extract.max_seq_len;
+  EAGLET_ASSIGN_OR_RETURN(const PrepareReport report, prepare(options, progress_));
+  if (!report.left_out.empty())
+    progress_.note(fmt::format("left out {} of {} conversations: {}", total_of(report.left_out), report.lines,
+                               reasons_text(report.left_out)));
+  return {};
+}
+
 Status RunPipeline::take_conversations() {
   EAGLET_ASSIGN_OR_RETURN(const std::string given, content_fingerprint(recipe_.conversations_path));
   const Stage stage = {.name = "generate",
@@ -146,7 +178,7 @@ Status RunPipeline::take_conversations() {
                        .inputs = {{"conversations", given}},
                        .output = paths_.conversations()};
   return do_stage(stage, [this]() -> Result<Json> {
-    EAGLET_RETURN_IF_ERROR(copy_file(recipe_.conversations_path, paths_.conversations()));
+    EAGLET_RETURN_IF_ERROR(take_given_conversations());
     EAGLET_ASSIGN_OR_RETURN(const ConversationFile file, read_conversations(paths_.conversations()));
     GenerateReport report;
     report.broken_lines = static_cast<std::int64_t>(file.broken.size());

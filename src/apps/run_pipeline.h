@@ -40,9 +40,11 @@ class RunPipeline {
   };
 
   Status do_stage(const Stage& stage, const Work& work);
+  std::vector<std::string> unrelated_to_answers() const;
   Json settings_of(const std::string& section, const std::vector<std::string>& without) const;
   Status generate_answers();
   Status take_conversations();
+  Status take_given_conversations();
   Status extract_states();
   Status train_draft();
   Status evaluate_draft();

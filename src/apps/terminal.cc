@@ -1,10 +1,14 @@
 #include "apps/terminal.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+
+#include "base/interrupt.h"
 
 namespace eaglet::apps {
 namespace {
@@ -44,12 +48,33 @@ std::string toned(const std::string& text, Tone tone, bool color) {
   return codes[static_cast<int>(tone)] + text + "\033[0m";
 }
 
+namespace {
+
+// Waits until some bytes can be written. After a signal a reader gets a second more: one that has stopped
+// reading (mpirun does when it is told to end) must not keep a run from saving.
+bool wait_writable(int fd) {
+  constexpr int kPatienceMs = 200, kTurnsAfterSignal = 5;
+  for (int turns = 0; turns < kTurnsAfterSignal;) {
+    pollfd place{fd, POLLOUT, 0};
+    if (::poll(&place, 1, kPatienceMs) != 0 && errno != EINTR)
+      return true;  // ready, or write() will say why not
+    if (place.revents != 0) return true;
+    if (interrupted()) ++turns;
+  }
+  return false;
+}
+
+}  // namespace
+
 void write_whole(int fd, const std::string& text) {
+  constexpr std::size_t kPiece = 4096;  // PIPE_BUF: what poll() promises a pipe takes without waiting
   const char* at = text.data();
   std::size_t left = text.size();
   while (left > 0) {
-    const ssize_t written = ::write(fd, at, left);
-    if (written < 0 && errno == EINTR) continue;
+    errno = 0;
+    if (!wait_writable(fd)) return;
+    const ssize_t written = ::write(fd, at, std::min(left, kPiece));
+    if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (written <= 0) return;  // talk that nobody can read is not worth failing a run for
     at += written;
     left -= static_cast<std::size_t>(written);

@@ -15,10 +15,10 @@
 namespace eaglet {
 
 struct DispatcherOptions {
-  std::vector<std::string> servers;  // "http://host:8000", without a path
+  std::vector<std::string> servers = {};  // "http://host:8000", without a path
   std::size_t concurrency = 64;      // over all servers
   double timeout_seconds = 600;
-  RetryPolicy retry;
+  RetryPolicy retry = {};
 };
 
 /// What has happened so far.
@@ -47,7 +47,7 @@ class Dispatcher {
 
  private:
   struct Server {
-    std::string url;
+    std::string url = {};
     double rest_until = 0;
     int failures = 0;  // one after another
   };

@@ -10,8 +10,8 @@
 namespace eaglet {
 
 struct HttpRequest {
-  std::string url;
-  std::string body;              // sent as JSON with POST; empty: GET
+  std::string url = {};
+  std::string body = {};              // sent as JSON with POST; empty: GET
   double timeout_seconds = 600;  // for the whole exchange
   double connect_seconds = 10;   // of that, until the connection stands
 };

@@ -15,7 +15,7 @@ namespace eaglet {
 struct Sampling {
   std::int64_t max_tokens = 256;
   double temperature = 0, top_p = 1.0;
-  Json extra;  // further fields of the request (top_k, chat_template_kwargs, ...), or null
+  Json extra = {};  // further fields of the request (top_k, chat_template_kwargs, ...), or null
 };
 
 /// What is asked.
@@ -45,8 +45,8 @@ struct ServedAnswer {
   bool ended_by_stop = false;  // a stop string of the request, not the model itself, ended it
   std::vector<std::int32_t> prompt_ids, answer_ids;  // both empty when the server gives none
   std::int64_t prompt_tokens = 0, answer_tokens = 0;
-  /// Speculation while this answer was made, where the server tells it: drafted tokens, those accepted, passes
-  /// of the target. -1: not told.
+  /// Speculation while this answer was made, where the server tells it: drafted tokens, those accepted,
+  /// passes of the target. -1: not told.
   std::int64_t drafted = -1, accepted = -1, passes = -1;
   bool has_ids() const { return !prompt_ids.empty() && !answer_ids.empty(); }
 };

@@ -42,7 +42,7 @@ bool connected(const HttpReply& reply, Readiness* look) {
 }
 
 struct ServedModel {
-  std::string id, owner;
+  std::string id = {}, owner = {};
   std::int64_t max_context = 0;
 };
 

@@ -22,14 +22,14 @@ std::string server_kind_name(ServerKind kind);
 Result<ServerKind> server_kind_from_name(const std::string& name);
 
 struct ServerFacts {
-  std::string url;  // "http://host:8000": without a path at the end
+  std::string url = {};  // "http://host:8000": without a path at the end
   ServerKind kind = ServerKind::kOpenAi;
-  std::string model;             // as requests must name it
+  std::string model = {};        // as requests must name it
   std::int64_t max_context = 0;  // in tokens; 0: not told
 };
 
 struct ProbeOptions {
-  std::string model;               // wanted; empty: the only one it serves
+  std::string model = {};          // wanted; empty: the only one it serves
   std::string kind = "auto";       // or a kind's name
   double wait_ready_seconds = 30;  // how long to wait for a server that is not up yet
   double step_seconds = 2;         // between two looks

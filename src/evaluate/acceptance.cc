@@ -32,7 +32,8 @@ void count_outside(const PackedBatch& batch, const Predictions& predictions, dou
 
 }  // namespace
 
-Status add_acceptance(DraftModel& model, int steps, const PackedBatch& batch, EvaluateReport* report) {
+Status add_acceptance(DraftModel& model, int steps, const PackedBatch& batch, const OverlapInputs* overlap,
+                      EvaluateReport* report) {
   report->depth.resize(static_cast<std::size_t>(steps));
   if (report->walked.empty())
     for (int n = 1; n <= steps; ++n) report->walked.push_back(WalkedAcceptance{n, 0, 0, {}});
@@ -44,6 +45,7 @@ Status add_acceptance(DraftModel& model, int steps, const PackedBatch& batch, Ev
                            batch.aux_hidden_states.data(),
                            batch.last_hidden_states.data()};
   Predictions predictions;
+  predictions.with_logits = overlap != nullptr;
   EAGLET_ASSIGN_OR_RETURN(const StepSums sums, model.step(inputs, false, &predictions));
   const double supervised = sums.depth[0].counted;
   for (std::size_t k = 0; k < report->depth.size(); ++k) {
@@ -56,6 +58,7 @@ Status add_acceptance(DraftModel& model, int steps, const PackedBatch& batch, Ev
   add_chains(batch, right_marks(batch, predictions, steps, Judge::kDraftVocabBest),
              &DepthAcceptance::right_in_vocab, report);
   count_outside(batch, predictions, supervised, report);
+  if (overlap != nullptr) add_overlap(batch, predictions, *overlap, report);
   const auto as_written = right_marks(batch, predictions, steps, Judge::kAnswer);
   for (WalkedAcceptance& walked : report->walked) walk(batch, as_written, &walked);
   return {};

@@ -82,6 +82,9 @@ Result<Loaded> load(const EvaluateOptions& options) {
 Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progress) {
   if (options.ttt_steps < 1)
     return Status(StatusCode::kUsage, "at least one depth has to be evaluated", "--ttt-steps");
+  if (!(options.temperature >= 0))
+    return Status(StatusCode::kUsage, "--temperature is below 0", "eaglet evaluate",
+                  "give what the server samples at");
   if (options.threads > 0) set_num_threads(options.threads);
   EAGLET_ASSIGN_OR_RETURN(Loaded l, load(options));
   PackingOptions packing;
@@ -93,6 +96,14 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
   ttt.ttt_steps = static_cast<int>(options.ttt_steps);
   const VerifierTensors verifier{l.weights.embed_tokens.data(), l.weights.final_norm.data(),
                                  l.weights.head().data(), l.target.rms_norm_eps};
+  const std::vector<std::int32_t> draft_ids = l.draft.vocab.target_ids;
+  const OverlapInputs overlap{.temperature = options.temperature,
+                              .target_hidden = l.draft.config.target_hidden,
+                              .vocab = l.target.vocab,
+                              .final_norm = l.weights.final_norm.data(),
+                              .lm_head = l.weights.head().data(),
+                              .rms_norm_eps = l.target.rms_norm_eps,
+                              .draft_ids = &draft_ids};
   EAGLET_ASSIGN_OR_RETURN(auto model,
                           DraftModel::create(std::move(l.draft), verifier, ttt, options.max_seq_len, false));
   EvaluateReport report;
@@ -103,7 +114,8 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
     if (interrupted())
       return Status(StatusCode::kInterrupted, "the evaluation was stopped", options.draft_path);
     EAGLET_RETURN_IF_ERROR(fill_batch(*l.store, bin, options.max_seq_len, &batch));
-    EAGLET_RETURN_IF_ERROR(add_acceptance(*model, ttt.ttt_steps, batch, &report));
+    EAGLET_RETURN_IF_ERROR(
+        add_acceptance(*model, ttt.ttt_steps, batch, options.temperature > 0 ? &overlap : nullptr, &report));
     for (const std::size_t document : bin) report.document_ids.push_back(l.store->documents()[document].id);
     report.documents += static_cast<std::int64_t>(bin.size());
     progress.update(static_cast<std::uint64_t>(report.documents));

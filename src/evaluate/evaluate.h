@@ -15,6 +15,7 @@ struct EvaluateOptions {
   std::int64_t ttt_steps = 3;                      // depths evaluated
   std::int64_t max_seq_len = 2048;
   std::vector<std::string> ids;  // these documents instead of every hold_out_every-th
+  double temperature = 0;        // > 0: also what a server that samples at it would accept
   int threads = 0;
 };
 
@@ -23,6 +24,8 @@ struct DepthAcceptance {
   double right_in_vocab = 0;    // against its best inside the draft vocabulary (training's full_acc)
   double counted = 0;           // rows p whose row p+k is supervised: what the loss is a mean over
   double loss = 0;              // mean kl over counted rows
+  /// Sum of sum min(p, q) at the temperature over the rows looked at; see overlap.h.
+  double overlap = 0, overlap_rows = 0;
 };
 struct WalkedAcceptance {
   std::int64_t draft_length = 0;    // N

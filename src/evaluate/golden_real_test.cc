@@ -78,7 +78,7 @@ TEST_F(GoldenReal, PackOfThreeDocuments) {
   const Json expected = *read_json_file(folder_ + "/expected.json");
   auto draft = model(batch.rows);
   EvaluateReport report;
-  ASSERT_TRUE(add_acceptance(*draft, kSteps, batch, &report).ok());
+  ASSERT_TRUE(add_acceptance(*draft, kSteps, batch, nullptr, &report).ok());
   finish_acceptance(&report);
   for (std::size_t k = 0; k < kSteps; ++k) {
     SCOPED_TRACE(k);

@@ -155,6 +155,9 @@ bool is_transformers_target(const std::string& path) {
 
 Result<TargetFacts> read_transformers_facts(const std::string& path) {
   const std::string config_path = config_of(path), folder = folder_of(path);
+  if (is_directory(path) && !path_exists(config_path))
+    return Status(StatusCode::kDataLoss, "a folder without config.json is no model", path,
+                  "give a GGUF file or a transformers folder");
   EAGLET_ASSIGN_OR_RETURN(const Json top, read_json_file(config_path));
   EAGLET_ASSIGN_OR_RETURN(const Json* found, text_config(top, config_path));
   const Json& text = *found;

@@ -103,7 +103,7 @@ class PromptTokens {
       if (chat_ == nullptr) {
         EAGLET_ASSIGN_OR_RETURN(chat_, ChatTemplate::open(target_));
       }
-      EAGLET_ASSIGN_OR_RETURN(one->rendered, chat_->render(one->prompt.messages));
+      EAGLET_ASSIGN_OR_RETURN(one->rendered, chat_->render(one->prompt.messages, one->prompt.tools));
       EAGLET_ASSIGN_OR_RETURN(one->tokens, target_.tokenize(one->rendered.text, target_.adds_bos()));
     }
     const auto bad = [](const std::string& what) { return Status(StatusCode::kInvalidArgument, what); };
@@ -133,6 +133,7 @@ Conversation to_row(const Target& target, const Asked& asked, const GeneratedAns
   Conversation row;
   row.id = asked.prompt.id;
   row.prompt_hash = asked.prompt.hash();
+  row.tools = asked.prompt.tools;
   row.input_ids = asked.tokens;
   row.input_ids.insert(row.input_ids.end(), answer.tokens.begin(), answer.tokens.end());
   row.loss_mask.assign(asked.tokens.size(), 0);

@@ -52,7 +52,7 @@ struct ServedCounts {
   std::int64_t without_thinking = 0;  // of the kept ones
   std::int64_t tokenised_here = 0;    // rows whose ids are not the server's but our tokenizer's
   std::int64_t requests = 0, retried = 0, busy = 0;
-  double cpu_seconds = 0;  // of this process, from the first request to the last answer
+  double cpu_seconds = 0;  // of the one thread that does it, from the first request to the last answer
 };
 
 struct GenerateReport {

@@ -230,6 +230,17 @@ class Preparation {
 
 }  // namespace
 
+Result<bool> has_token_rows(const std::string& path) {
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<RowSource> rows, RowSource::open(path));
+  RowText row;
+  for (;;) {
+    EAGLET_ASSIGN_OR_RETURN(const bool there, rows->next(&row));
+    if (!there) return true;  // nothing to render: its reader tells what is wrong
+    const Result<AnsweredRow> parsed = parse_answered_row(row.text);
+    if (parsed.ok()) return parsed->has_tokens;
+  }
+}
+
 Result<PrepareReport> prepare(const PrepareOptions& options, Progress& progress) {
   if (options.max_seq_len < 0)
     return Status(StatusCode::kUsage, "--max-seq-len is below 0", "eaglet prepare", "0 means no cut");

@@ -35,4 +35,8 @@ struct PrepareReport {
 /// names every line that was left out or is odd. kInvalidArgument: nothing is left to learn.
 Result<PrepareReport> prepare(const PrepareOptions& options, Progress& progress);
 
+/// Does the file hold token ids already (told by its first row that can be read)? Then it is taken as it is.
+/// The errors of reading it.
+Result<bool> has_token_rows(const std::string& path);
+
 }  // namespace eaglet

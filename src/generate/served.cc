@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -17,6 +16,8 @@
 #include "client/server_facts.h"
 #include "generate/answer_file.h"
 #include "generate/prompt_pass.h"
+#include "generate/served_record.h"
+#include "generate/served_setup.h"
 #include "generate/served_talk.h"
 #include "generate/side_lines.h"
 #include "generate/turn_journal.h"
@@ -31,33 +32,11 @@ constexpr double kSecondsBetweenSyncs = 20;  // a power cut loses at most this m
 
 double cpu_seconds() {
   rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
+  getrusage(RUSAGE_THREAD, &usage);  // one thread does it all
   const auto seconds = [](const timeval& t) {
     return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-Status usage(const std::string& what, const std::string& todo) {
-  return Status(StatusCode::kUsage, what, "eaglet generate", todo);
-}
-
-Status check_options(const ServedOptions& options) {
-  if (options.concurrency < 1 || options.concurrency > 4096)
-    return usage("--concurrency is not in 1..4096", "64 is the default");
-  if (options.tries < 1) return usage("--tries is below 1", "give how often a request may be sent");
-  if (!(options.timeout_seconds > 0)) return usage("--timeout is not above 0", "give seconds");
-  if (options.cut != "keep" && options.cut != "leave-out")
-    return usage("--cut \"" + options.cut + "\" is not known", "give keep or leave-out");
-  return {};
-}
-
-/// The JSON object of a flag; null when it is empty.
-Result<Json> object_of(const std::string& flag, const std::string& text) {
-  if (text.empty()) return Json();
-  auto parsed = parse_json(text);
-  if (parsed.ok() && parsed->is_object()) return std::move(*parsed);
-  return usage(flag + " is not a JSON object", "give for example '{\"top_k\": 20}'");
 }
 
 /// Everything of one run.
@@ -67,15 +46,15 @@ class ServedRun {
       : options_(options),
         progress_(progress),
         skipped_(side_file(options.output_path, "skipped.jsonl")),
-        failed_path_(side_file(options.output_path, "failed.jsonl")) {}
+        failures_(side_file(options.output_path, "failed.jsonl")) {}
 
   Result<GenerateReport> run() {
-    EAGLET_RETURN_IF_ERROR(check_options(options_.served));
+    EAGLET_RETURN_IF_ERROR(check_served_options(options_.served));
     EAGLET_ASSIGN_OR_RETURN(regenerate_, regenerate_from_name(options_.served.regenerate));
     sampling_ = {
         .max_tokens = options_.max_tokens, .temperature = options_.temperature, .top_p = options_.top_p};
-    EAGLET_ASSIGN_OR_RETURN(sampling_.extra, object_of("--request-json", options_.served.request_json));
-    EAGLET_RETURN_IF_ERROR(open_renderer());
+    EAGLET_ASSIGN_OR_RETURN(sampling_.extra, object_of_flag("--request-json", options_.served.request_json));
+    EAGLET_ASSIGN_OR_RETURN(local_, open_local_renderer(options_));
     EAGLET_RETURN_IF_ERROR(open_files());
     EAGLET_RETURN_IF_ERROR(connect());
     EAGLET_RETURN_IF_ERROR(open_answers());
@@ -92,19 +71,6 @@ class ServedRun {
  private:
   // ---- before the first request ----
 
-  Status open_renderer() {
-    if (options_.model_path.empty()) return {};
-    EAGLET_ASSIGN_OR_RETURN(target_, Target::load(options_.model_path, {.vocab_only = true}));
-    RenderOptions how;
-    EAGLET_ASSIGN_OR_RETURN(how.template_arguments,
-                            object_of("--template-arguments", options_.served.template_arguments));
-    if (!options_.served.template_path.empty()) {
-      EAGLET_ASSIGN_OR_RETURN(how.template_text, read_file(options_.served.template_path));
-    }
-    EAGLET_ASSIGN_OR_RETURN(renderer_, TalkRenderer::open(*target_, how));
-    return {};
-  }
-
   Status open_files() {
     EAGLET_ASSIGN_OR_RETURN(
         survey_, survey_prompts(options_.prompts_path, regenerate_, options_.max_prompts, &skipped_));
@@ -117,70 +83,30 @@ class ServedRun {
   }
 
   Status connect() {
-    HttpPoolOptions how;
-    how.connections = static_cast<std::size_t>(options_.served.concurrency);
-    how.ca_file = options_.served.ca_file;
-    if (const char* key = std::getenv(options_.served.api_key_env.c_str())) how.bearer = key;
-    EAGLET_ASSIGN_OR_RETURN(pool_, HttpPool::create(how));
-    const ProbeOptions probe = {.model = options_.served.model,
-                                .kind = options_.served.kind,
-                                .wait_ready_seconds = options_.served.wait_ready_seconds};
+    EAGLET_ASSIGN_OR_RETURN(ServedConnection connection,
+                            connect_servers(options_, local_.renderer != nullptr, progress_));
+    server_ = connection.server;
+    pool_ = std::move(connection.pool);
     DispatcherOptions dispatch;
-    for (const std::string& url : options_.servers) {
-      EAGLET_ASSIGN_OR_RETURN(const ServerFacts facts, probe_server(*pool_, url, probe, progress_));
-      if (dispatch.servers.empty()) server_ = facts;
-      if (facts.kind != server_.kind || facts.model != server_.model)
-        return Status(StatusCode::kConfig,
-                      fmt::format("the servers differ: {} is {} with {}, {} is {} with {}", server_.url,
-                                  server_kind_name(server_.kind), server_.model, facts.url,
-                                  server_kind_name(facts.kind), facts.model),
-                      "--server", "give equal servers, or name the model with --served-model");
-      dispatch.servers.push_back(facts.url);
-    }
-    if (server_.kind == ServerKind::kOpenAi && renderer_ == nullptr)
-      return Status(
-          StatusCode::kConfig,
-          "this kind of server gives no token ids (it is none of vLLM, SGLang and llama-server)", server_.url,
-          "give --model GGUF: the texts are then tokenised with its tokenizer and template; or name "
-          "the kind with --server-kind when it is one of those behind a proxy");
+    dispatch.servers = connection.urls;
     dispatch.concurrency = static_cast<std::size_t>(options_.served.concurrency);
     dispatch.timeout_seconds = options_.served.timeout_seconds;
     dispatch.retry.tries = static_cast<int>(options_.served.tries);
     dispatch.retry.first_wait_seconds = options_.served.retry_wait_seconds;
     dispatcher_.emplace(*pool_, dispatch);
-    progress_.note(fmt::format("{} server{} of kind {} with the model {}", dispatch.servers.size(),
-                               dispatch.servers.size() == 1 ? "" : "s", server_kind_name(server_.kind),
-                               server_.model));
     return {};
   }
 
-  Json settings() const {
-    return {{"served_model", server_.model},
-            {"server_kind", server_kind_name(server_.kind)},
-            {"max_tokens", options_.max_tokens},
-            {"temperature", options_.temperature},
-            {"top_p", options_.top_p},
-            {"seed", options_.seed},
-            {"regenerate", options_.served.regenerate},
-            {"request", sampling_.extra},
-            {"record",
-             {{"servers", options_.servers},
-              {"concurrency", options_.served.concurrency},
-              {"timeout_seconds", options_.served.timeout_seconds},
-              {"cut", options_.served.cut},
-              {"tokenizer", options_.model_path},
-              {"chat_template", options_.served.template_path}}}};
-  }
-
   Status open_answers() {
-    EAGLET_ASSIGN_OR_RETURN(AnswerFile answers, AnswerFile::open(options_.output_path, settings()));
+    settings_ = served_settings(options_, server_, sampling_.extra);
+    EAGLET_ASSIGN_OR_RETURN(AnswerFile answers, AnswerFile::open(options_.output_path, settings_));
     answers_.emplace(std::move(answers));
     if (answers_->cut_bytes() > 0)
       progress_.note(fmt::format("a half answer of {} bytes at the file's end was cut off; it is asked again",
                                  answers_->cut_bytes()));
     if (options_.served.cut == "leave-out") {
       EAGLET_ASSIGN_OR_RETURN(AnswerFile cut,
-                              AnswerFile::open(side_file(options_.output_path, "cut.jsonl"), settings()));
+                              AnswerFile::open(side_file(options_.output_path, "cut.jsonl"), settings_));
       cut_answers_.emplace(std::move(cut));
     }
     EAGLET_ASSIGN_OR_RETURN(TurnJournal journal,
@@ -191,7 +117,7 @@ class ServedRun {
       progress_.note(fmt::format("{} lines cannot be asked ({}); all are named in {}", skipped_.lines(),
                                  reasons_text(survey_.left_out), skipped_.path()));
     // Failures of an earlier run are asked again: only those of this run are named.
-    return remove_all(failed_path_);
+    return failures_.begin();
   }
 
   // ---- the loop ----
@@ -238,8 +164,8 @@ class ServedRun {
     // What a killed run was answered already is not asked again.
     for (const ServedAnswer& answer : journal_->answers(talk->id(), talk->hash())) {
       Asking unused;
-      const auto more = talk->next(server_, renderer_.get(), &unused);
-      if (!more.ok() || !*more || !talk->answer(answer, renderer_.get()).ok()) break;
+      const auto more = talk->next(server_, local_.renderer.get(), &unused);
+      if (!more.ok() || !*more || !talk->answer(answer, local_.renderer.get()).ok()) break;
     }
     ask(talk, 0);
     return {};
@@ -247,7 +173,7 @@ class ServedRun {
 
   void ask(const std::shared_ptr<ServedTalk>& talk, int askings) {
     Asking asking;
-    const Result<bool> more = talk->next(server_, renderer_.get(), &asking);
+    const Result<bool> more = talk->next(server_, local_.renderer.get(), &asking);
     if (!more.ok()) return fail(*talk, more.status());
     if (!*more) return keep(*talk);
     auto question = std::make_shared<Question>(server_, sampling_, std::move(asking));
@@ -285,7 +211,7 @@ class ServedRun {
     }
     failures_in_a_row_ = 0;
     tokens_ += answer.answer_tokens;
-    const Status taken = talk->answer(answer, renderer_.get());
+    const Status taken = talk->answer(answer, local_.renderer.get());
     if (!taken.ok()) return fail(*talk, taken);
     if (regenerate_ == Regenerate::kAll)
       if (const Status noted = journal_->append(talk->id(), talk->hash(), answer); !noted.ok()) {
@@ -372,17 +298,7 @@ class ServedRun {
   }
   void note_failure(const ServedTalk& talk, const std::string& kind, const std::string& message) {
     --talks_;
-    if (!failed_lines_) {
-      auto lines = LineAppender::open(failed_path_);
-      if (!lines.ok()) {
-        stop_ = lines.status();
-        return;
-      }
-      failed_lines_.emplace(std::move(*lines));
-    }
-    const Status status =
-        failed_lines_->append(json_line({{"id", talk.id()}, {"kind", kind}, {"message", message}}));
-    if (!status.ok()) stop_ = status;
+    if (const Status status = failures_.add(talk.id(), kind, message); !status.ok()) stop_ = status;
   }
 
   // ---- while it lasts ----
@@ -390,7 +306,7 @@ class ServedRun {
   Status tick() {
     const double now = monotonic_seconds();
     const ServedCounts& counts = report_.served;
-    const std::int64_t failed = counts.refused + counts.empty + total_of(counts.failed);
+    const std::int64_t failed = failed_prompts(counts);
     const double elapsed = std::max(now - started_, 1e-9);
     report_.tokens_per_second = static_cast<double>(tokens_) / elapsed;
     progress_.update(
@@ -450,7 +366,7 @@ class ServedRun {
     counts.requests = sent.sent;
     counts.retried = sent.retried;
     counts.busy = sent.busy;
-    const std::int64_t failed = counts.refused + counts.empty + total_of(counts.failed);
+    const std::int64_t failed = failed_prompts(counts);
     counts.not_reached = counts.asked - report_.answered - failed;
     const AnswerTotals& totals = answers_->totals();
     report_.empty_answers = totals.empty;
@@ -458,7 +374,7 @@ class ServedRun {
     report_.cut_by_length = totals.cut_by_length;
     report_.prompt_tokens = totals.prompt_tokens;
     report_.response_tokens = totals.response_tokens;
-    EAGLET_RETURN_IF_ERROR(write_manifest(status));
+    EAGLET_RETURN_IF_ERROR(write_served_manifest(options_, settings_, report_, status));
     EAGLET_RETURN_IF_ERROR(status);
     if (failed == 0) EAGLET_RETURN_IF_ERROR(journal_->remove());
     if (failed > 0)
@@ -466,61 +382,32 @@ class ServedRun {
           fmt::format("{} prompts have no answer ({} refused by the server, {} empty{}); all are named "
                       "in {}; the same command asks for them again",
                       failed, counts.refused, counts.empty,
-                      counts.failed.empty() ? "" : ", " + reasons_text(counts.failed), failed_path_));
+                      counts.failed.empty() ? "" : ", " + reasons_text(counts.failed), failures_.path()));
     if (options_.served.expect_thinking && counts.without_thinking > 0)
       progress_.note(
           fmt::format("{} of {} answers have no thinking", counts.without_thinking, report_.answered));
     if (totals.answers == 0 && (!cut_answers_ || cut_answers_->totals().answers == 0))
       return Status(StatusCode::kUnavailable, "no prompt was answered", options_.servers.front(),
-                    "the reasons are in " + failed_path_);
+                    "the reasons are in " + failures_.path());
     if (report_.answered > 0)
       progress_.end(fmt::format("{} answers, {} answer tokens, {:.0f} tokens/s", totals.answers,
                                 report_.response_tokens, report_.tokens_per_second));
     return {};
   }
 
-  /// What this run did, for whoever finds the file later.
-  Status write_manifest(const Status& status) const {
-    const ServedCounts& counts = report_.served;
-    Json manifest = {{"schema", 1},
-                     {"written", rfc3339_utc(wall_seconds())},
-                     {"settings", settings()},
-                     {"prompts_path", options_.prompts_path},
-                     {"lines", report_.lines},
-                     {"blank_lines", report_.blank_lines},
-                     {"left_out", report_.left_out},
-                     {"prompts", report_.prompts},
-                     {"already_done", report_.already_done},
-                     {"whole", counts.whole},
-                     {"cut_while_thinking", counts.cut_while_thinking},
-                     {"cut_in_answer", counts.cut_in_answer},
-                     {"empty", counts.empty},
-                     {"refused", counts.refused},
-                     {"failed", counts.failed},
-                     {"not_reached", counts.not_reached},
-                     {"without_thinking", counts.without_thinking},
-                     {"tokenised_here", counts.tokenised_here},
-                     {"requests", counts.requests},
-                     {"retried", counts.retried},
-                     {"seconds", report_.seconds},
-                     {"ended", status.ok() ? "done" : status.what()}};
-    return write_json_file(side_file(options_.output_path, "manifest.json"), manifest);
-  }
-
   const GenerateOptions& options_;
   Progress& progress_;
   SideLines skipped_;
-  std::string failed_path_;
+  FailureLines failures_;
+  Json settings_;
   Regenerate regenerate_ = Regenerate::kNone;
   Sampling sampling_;
   ServerFacts server_;
   PromptSurvey survey_;
   GenerateReport report_;
-  std::unique_ptr<Target> target_;
-  std::unique_ptr<TalkRenderer> renderer_;
+  LocalRenderer local_;
   std::optional<AnswerFile> answers_, cut_answers_;
   std::optional<TurnJournal> journal_;
-  std::optional<LineAppender> failed_lines_;
   std::unique_ptr<HttpPool> pool_;
   std::optional<Dispatcher> dispatcher_;  // after the pool: its requests are dropped with the pool
   Status stop_;                           // set by an answer that ends the run

@@ -61,10 +61,11 @@ void measure_ranks(const RunSeries& series, const RunView& first, const RunView&
     rank.device = device_of(last, rank.pid, rank.rank);
     rank.wait_place = all[i].wait_place;
     int same = 0;
-    for (const RunView& view : series.views)
-      if (const ProcessView* then = same_process(view, all[i]); then != nullptr && !then->wait_place.empty())
+    for (std::size_t v = activity->first_view; v < series.views.size(); ++v)
+      if (const ProcessView* then = same_process(series.views[v], all[i]);
+          then != nullptr && !then->wait_place.empty())
         same += then->wait_place == rank.wait_place;
-    rank.same_wait_place = same >= 5 && static_cast<std::size_t>(same) == series.views.size();
+    rank.same_wait_place = same >= 5 && same == activity->views;
     if (!std::isnan(rank.cores)) {
       tree += rank.cores;
       known = true;
@@ -110,6 +111,24 @@ double idle_watts(double limit, const Thresholds& thresholds) {
   return thresholds.idle_power_fraction * limit;
 }
 
+/// Idle for one part of the window and busy for the other, with one or two switches: a phase change. What is
+/// starved switches often, or stays between.
+bool is_changing(const RunSeries& series, const Activity& activity) {
+  int switches = 0, between = 0, seen = 0;
+  double last = kNotKnown;
+  for (std::size_t v = activity.first_view; v < series.views.size(); ++v) {
+    Mean busy;
+    if (series.views[v].devices)
+      for (const DeviceView& device : *series.views[v].devices) busy.add(device.busy_pct);
+    if (std::isnan(busy.value())) continue;
+    ++seen;
+    between += busy.value() > 5 && busy.value() < 90;
+    if (!std::isnan(last)) switches += (busy.value() > 50) != (last > 50);
+    last = busy.value();
+  }
+  return switches >= 1 && switches <= 2 && between < seen / 2;
+}
+
 void measure_devices(const RunSeries& series, const Thresholds& thresholds, Activity* activity) {
   const RunView& last = series.views.back();
   if (!last.devices) return;
@@ -118,7 +137,8 @@ void measure_devices(const RunSeries& series, const Thresholds& thresholds, Acti
   for (const DeviceView& now : *last.devices) {
     Mean device_busy, device_power, tensor;
     double first_used = kNotKnown;
-    for (const RunView& view : series.views) {
+    for (std::size_t v = activity->first_view; v < series.views.size(); ++v) {
+      const RunView& view = series.views[v];
       if (!view.devices) continue;
       for (const DeviceView& then : *view.devices) {
         if (then.index != now.index) continue;
@@ -151,6 +171,7 @@ void measure_devices(const RunSeries& series, const Thresholds& thresholds, Acti
   activity->busy_pct = busy.value();
   activity->power_w = power.value();
   activity->above_idle = above.value();
+  activity->changing = is_changing(series, *activity);
 }
 
 void note_tick(double seconds_ago, const std::string& what, Activity* activity) {
@@ -195,7 +216,7 @@ void measure_files(const RunView& first, const RunView& last, Activity* activity
 
 /// When the log last grew: its own time where known, else the last view in which it was shorter.
 void measure_log(const RunSeries& series, Activity* activity) {
-  const RunView& first = series.views.front();
+  const RunView& first = series.views[activity->first_view];
   const RunView& last = series.views.back();
   if (!last.log.known) return;
   double ago = last.wall - last.log.mtime;
@@ -226,15 +247,24 @@ void measure_status(const RunView& first, const RunView& last, Activity* activit
   activity->status_moved = gained != 0 || last.status->next_by != first.status->next_by;
 }
 
+std::size_t window_begin(const RunSeries& series, double window_seconds) {
+  std::size_t begin = series.views.size() - 1;
+  while (begin > 0 && (begin + 2 > series.views.size() ||
+                       seconds_between(series.views[begin - 1], series.views.back()) <= window_seconds))
+    --begin;
+  return begin;
+}
+
 }  // namespace
 
 Activity activity_of(const RunSeries& series, const Thresholds& thresholds) {
   Activity activity;
-  activity.views = static_cast<int>(series.views.size());
   if (series.views.empty()) return activity;
-  const RunView& first = series.views.front();
+  activity.first_view = window_begin(series, thresholds.window_seconds);
+  activity.views = static_cast<int>(series.views.size() - activity.first_view);
+  const RunView& first = series.views[activity.first_view];
   const RunView& last = series.views.back();
-  activity.span_seconds = series.views.size() > 1 ? std::max(0.0, seconds_between(first, last)) : 0;
+  activity.span_seconds = activity.views > 1 ? std::max(0.0, seconds_between(first, last)) : 0;
   activity.roles = roles_of(last);
   activity.processes_known = last.processes.has_value();
   if (last.processes) {

@@ -36,14 +36,16 @@ struct CheckpointSeen {
 
 /// What moved between the first and the last view, from counters where there are such. Gauges are means.
 struct Activity {
+  std::size_t first_view = 0;  // index of the window's first view
   double span_seconds = 0;
-  int views = 0;
+  int views = 0;  // in the window
   bool processes_known = false, devices_known = false, io_known = false;
   Roles roles;  // of the last view
   std::vector<RankActivity> ranks;
   double tree_cores = kNotKnown, worker_cores = kNotKnown, tree_cpu_seconds = kNotKnown;
   std::vector<DeviceActivity> devices;
   double busy_pct = kNotKnown, power_w = kNotKnown, above_idle = kNotKnown;  // means over devices
+  bool changing = false;  // one phase ends and another begins in the window: its means tell of neither
   double memory_change_bytes = 0;
   double read_bytes_per_second = kNotKnown, write_bytes_per_second = kNotKnown;
   std::int64_t steps_gained = 0;
@@ -59,7 +61,7 @@ struct Activity {
   std::int64_t last_step = -1;              // from log, status or checkpoints
 };
 
-/// Only views after the last jump of the clock (a paused machine) count.
+/// The window is the last minute (Thresholds::window_seconds), at least the last two views.
 Activity activity_of(const RunSeries& series, const Thresholds& thresholds);
 
 /// "run/checkpoint-400/model.safetensors" -> step 400 and "run/checkpoint-400"; step -1 when it is none.

@@ -53,6 +53,7 @@ Reading read_signals(const Case& c) {
   if (a.busy_pct < t.idle_busy_pct) return low_power_reading(c);
   if (std::isnan(a.above_idle))
     return {Level::kUnknown, "busy, but power is not known: busy alone proves nothing", ""};
+  if (a.changing) return {Level::kOk, "a phase ends and another begins", ""};
   if (a.busy_pct <= t.busy_pct && a.above_idle < t.fill_r) {
     const double per_worker =
         a.roles.workers.empty() ? 0 : a.worker_cores / static_cast<double>(a.roles.workers.size());
@@ -177,12 +178,10 @@ void add_memory(const Case& c, Judgements* all) {
   const auto shape = draft_shape(c.config);
   if (share < c.thresholds.gpu_memory_room && seq && shape && c.state.phase == Phase::kTrain) {
     const double fixed = fixed_training_bytes(*shape), variable = fullest->used_bytes - fixed;
-    double factor = 1;
-    while (variable > 0 && fixed + 2 * factor * variable < 0.9 * fullest->total_bytes && factor < 16)
-      factor *= 2;
-    if (factor > 1)
+    // One doubling at a time: activations grow with the length, the rest does not.
+    if (variable > 0 && fixed + 2 * variable < 0.9 * fullest->total_bytes)
       j.advice = fmt::format("max_seq_len {:.0f} -> {:.0f} would fit, expected about {:.0f} GiB", *seq,
-                             factor * *seq, (fixed + factor * variable) / kGiB);
+                             2 * *seq, (fixed + 2 * variable) / kGiB);
   }
   if (!j.advice.empty() && j.level == Level::kOk) j.reason += " (" + j.advice + ")";
   all->push_back(j);

@@ -32,7 +32,8 @@ void add_share(const char* name, double used, double total, double crit, const s
 }
 
 void add_oom(const Case& c, Judgements* all) {
-  const double before = c.series.views.front().host.oom_kills, now = c.series.views.back().host.oom_kills;
+  const double before = c.series.views[c.activity.first_view].host.oom_kills,
+               now = c.series.views.back().host.oom_kills;
   if (!(now > before)) return;
   all->push_back(judgement(
       "oom_kill", Level::kCrit,
@@ -41,7 +42,7 @@ void add_oom(const Case& c, Judgements* all) {
 }
 
 void add_quota(const Case& c, Judgements* all) {
-  const HostView& first = c.series.views.front().host;
+  const HostView& first = c.series.views[c.activity.first_view].host;
   const HostView& last = c.series.views.back().host;
   const double share = (last.throttled_seconds - first.throttled_seconds) / c.activity.span_seconds;
   if (!(share > c.thresholds.throttled_warn)) return;
@@ -63,7 +64,7 @@ void add_swap(const Case& c, Judgements* all) {
     for (const ProcessView& process : *view.processes)
       if (!std::isnan(process.swap_bytes)) *total += process.swap_bytes;
   };
-  sum(c.series.views.front(), &before);
+  sum(c.series.views[c.activity.first_view], &before);
   sum(c.series.views.back(), &now);
   if (now < 1e6 || now <= before) return;
   all->push_back(judgement("swap", Level::kWarn,

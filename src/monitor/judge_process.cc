@@ -74,11 +74,13 @@ void add_cpu(const Case& c, Judgements* all) {
 
 /// Runnable but not running: too many threads, or a quota.
 void add_run_wait(const Case& c, Judgements* all) {
-  if (c.series.views.size() < 2 || c.activity.span_seconds <= 0 || !c.series.views.front().processes) return;
+  if (c.activity.views < 2 || c.activity.span_seconds <= 0 ||
+      !c.series.views[c.activity.first_view].processes)
+    return;
   double waited = 0, used = 0;
   for (const std::size_t i : c.activity.roles.ranks) {
     const ProcessView& last = (*c.series.views.back().processes)[i];
-    for (const ProcessView& first : *c.series.views.front().processes)
+    for (const ProcessView& first : *c.series.views[c.activity.first_view].processes)
       if (first.pid == last.pid && !std::isnan(first.run_wait_seconds) &&
           !std::isnan(last.run_wait_seconds)) {
         waited += last.run_wait_seconds - first.run_wait_seconds;
@@ -107,8 +109,11 @@ void add_states(const Case& c, Judgements* all) {
     j.next = fmt::format("ps -fp {}", process.parent);
     all->push_back(j);
   }
-  // Storage that does not answer: D in five views, ten seconds apart or more.
-  if (c.series.views.size() < 5 || c.activity.span_seconds < 40) return;
+  // Storage that does not answer: D in five views over forty seconds, and nothing comes in or goes out.
+  const bool flows = c.activity.read_bytes_per_second > 1e6 || c.activity.write_bytes_per_second > 1e6 ||
+                     c.activity.memory_change_bytes > c.thresholds.memory_change_bytes;
+  if (flows) return;
+  if (c.activity.views < 5 || c.activity.span_seconds < 40) return;
   for (const RankActivity& rank : c.activity.ranks) {
     bool always = rank.state == 'D';
     for (const RunView& view : c.series.views)

@@ -34,6 +34,14 @@ void LogReader::feed(std::string_view bytes) {
   splitter_.feed(bytes, [this](std::string_view text, bool) { segment(text); });
 }
 
+void LogReader::add_scalars(std::int64_t step, double time,
+                            const std::vector<std::pair<std::string, double>>& scalars) {
+  LogPoint point;
+  for (const auto& [tag, value] : scalars) point.take(tag, value);
+  point.step = step;
+  if (!point.metrics.empty()) add(point, time, true);
+}
+
 LogFacts LogReader::facts() const {
   const bool tail = is_whole(splitter_.tail());
   if (!tail && !rows_.open()) return facts_;

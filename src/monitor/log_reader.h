@@ -15,6 +15,9 @@ namespace eaglet::monitor {
 class LogReader {
  public:
   void feed(std::string_view bytes);
+  /// A record that is no text: scalars of one step, as event files have them.
+  void add_scalars(std::int64_t step, double time,
+                   const std::vector<std::pair<std::string, double>>& scalars);
   /// All that is final, plus what the unfinished end shows when that is whole in itself: a bar up to its
   /// closing bracket, a JSON object, a wrapped record whose next row may still come. Half a record is never
   /// taken.

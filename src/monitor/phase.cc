@@ -42,11 +42,11 @@ Phase infer_phase(const RunSeries& series, const Activity& activity, const Thres
   }
   if (!activity.roles.compile_workers.empty() || series.log.phase == LogPhase::kCompile)
     return Phase::kCompile;
-  if (activity.devices_known && gpu_idle && cores_work && memory_held(activity)) return Phase::kCompile;
   const bool reads = activity.read_bytes_per_second > 20e6;
   if (series.log.phase == LogPhase::kLoad || reads ||
       activity.memory_change_bytes > thresholds.memory_change_bytes)
     return Phase::kLoad;
+  if (activity.devices_known && gpu_idle && cores_work && memory_held(activity)) return Phase::kCompile;
   // Devices that compute for long without a word are training.
   if (activity.devices_known && activity.above_idle >= thresholds.spin_r && activity.busy_pct > 50)
     return Phase::kTrain;

@@ -18,6 +18,18 @@ bool dead(const ProcessView& process) {
   return process.state == 'Z' || process.state == 'X' || contains(process.command, "<defunct>");
 }
 
+/// Programs that only start another one: their command line names the trainer too.
+bool is_wrapper(const ProcessView& process) {
+  const auto parts = words(process.command);
+  if (parts.empty()) return false;
+  const std::string_view program = parts.front().substr(parts.front().rfind('/') + 1);
+  for (const char* name :
+       {"bash",   "sh",     "dash", "zsh",    "timeout", "nice", "nohup", "env",    "sudo",  "srun", "time",
+        "stdbuf", "script", "tmux", "screen", "tee",     "ssh",  "su",    "setsid", "xargs", "watch"})
+    if (program == name) return true;
+  return false;
+}
+
 bool looks_like_training(const ProcessView& process) {
   const std::string text = lower(process.command + " " + process.name);
   return process.rank >= 0 || any_of(text, {"train", "finetune", "speculators", "specforge", "eagle"});
@@ -52,7 +64,7 @@ Roles roles_of(const RunView& view) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const ProcessView& process = all[i];
     const bool compute = on_device.count(process.pid) != 0 || process.holds_device;
-    if (is_launcher(process)) {
+    if (is_launcher(process) || is_wrapper(process)) {
       if (!dead(process)) roles.launchers.push_back(i);
     } else if (any_of(process.command, {"compile_worker"})) {
       roles.compile_workers.push_back(i);
@@ -70,6 +82,18 @@ Roles roles_of(const RunView& view) {
         process.rank < 0 && rank_pids.count(process.parent) != 0 && on_device.count(process.pid) == 0;
     if (child) roles.workers.push_back(*it);
     it = child ? roles.ranks.erase(it) : it + 1;
+  }
+  // A tree that we know to be the run's, whatever it is called: its busiest process stands for a rank.
+  if (view.only_this_run && roles.ranks.empty() && roles.zombie_ranks.empty()) {
+    std::size_t busiest = all.size();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const bool taken = dead(all[i]) || is_worker(all[i]) || (is_launcher(all[i]) && all.size() > 1);
+      if (!taken && (busiest == all.size() || all[i].cpu_seconds > all[busiest].cpu_seconds)) busiest = i;
+    }
+    if (busiest < all.size()) {
+      roles.ranks.push_back(busiest);
+      std::erase(roles.launchers, busiest);
+    }
   }
   for (const std::size_t i : roles.workers)
     if (!dead(all[i]) && (all[i].parent == 1 || alive.count(all[i].parent) == 0)) roles.orphans.push_back(i);

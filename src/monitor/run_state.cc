@@ -96,7 +96,12 @@ class StateRule {
     v_.phase = Phase::kDone;
     if (a_.processes_known) v_.evidence.push_back({"processes", "no rank is alive", false});
     const bool reached = log.total_steps > 0 && log.last_step >= log.total_steps;
-    if (log.finished || (reached && newest != nullptr && newest->step >= log.last_step))
+    const auto& status = series_.views.back().status;
+    if (status && status->phase == "done")
+      v_.evidence.push_back({"status", "its status file says: done", true});
+    if (ended_well()) v_.evidence.push_back({"exit", "its launcher recorded " + exit_reason(), true});
+    if (log.finished || ended_well() || (status && status->phase == "done") ||
+        (reached && newest != nullptr && newest->step >= log.last_step))
       return finished(newest);
     if (newest != nullptr) {
       v_.resume_step = newest->step;
@@ -118,15 +123,33 @@ class StateRule {
                                                        : "finished, final checkpoint " + newest->path);
   }
 
+  /// What `eaglet launch` wrote when the program ended.
+  std::string exit_reason() const {
+    if (!series_.launch_record || !series_.launch_record->is_object()) return {};
+    const Json reason = series_.launch_record->value("reason", Json(nullptr));
+    return reason.is_string() ? reason.get<std::string>() : std::string();
+  }
+  bool ended_well() const { return exit_reason() == "exit code 0"; }
+
   StateVerdict dead() {
     std::string cause;
+    const std::string exit = exit_reason();
+    if (!exit.empty()) v_.evidence.push_back({"exit", "its launcher recorded: " + exit, false});
     if (const LogError* error = series_.log.cause()) {
       cause = fmt::format("{}{}: {}", error->kind == "child_exit" ? "a rank failed" : "failed",
                           error->rank.empty() ? "" : " on rank " + error->rank, error->text);
       v_.evidence.push_back({"log", "the log ends with: " + error->text, false});
       v_.advice = advice_for(*error);
+    } else if (series_.views.back().status && (series_.views.back().status->phase == "interrupted" ||
+                                               series_.views.back().status->phase == "failed")) {
+      cause = "its own status says: " + series_.views.back().status->phase;
+      v_.evidence.push_back({"status", cause, false});
     } else if (series_.log_known && series_.log.interrupted) {
       cause = "interrupted: " + series_.log.finished_line;
+    } else if (!exit.empty()) {
+      cause = exit + ", without a message in the log";
+      if (contains(exit, "signal 9"))
+        v_.advice = "killed from outside: dmesg -T | grep -i 'killed process' tells whether memory ran out";
     } else {
       cause = "gone: ended without an error message, perhaps killed";
       if (series_.log_known)
@@ -210,7 +233,7 @@ class StateRule {
     const bool computing = has_kind(v_.evidence, "gpu", true);
     const double silent = std::isnan(v_.silent_seconds) ? a_.age_seconds : v_.silent_seconds;
     const bool over = silent > v_.allowed_seconds;
-    if (has_kind(v_.evidence, "stopped", false) && !strong) return stopped();
+    if (has_kind(v_.evidence, "stopped", false) && (!strong || stopped_seconds() >= 5)) return stopped();
     if (has_kind(v_.evidence, "promise", true) && progress >= 2 && !over) return moving(begun);
     if (strong && progress >= 2) return moving(begun);
     if (stall >= 2 && !moves(progress)) return over ? stalled() : quiet(silent, begun);
@@ -225,6 +248,20 @@ class StateRule {
     if (progress >= 1)
       return done(RunState::kUnknownState, "working, but its progress is not visible from here");
     return done(RunState::kUnknownState, "not enough yet: nothing seen that proves progress or a stall");
+  }
+
+  /// How long every rank has been in state T, going back from the last view.
+  double stopped_seconds() const {
+    double seconds = 0;
+    for (std::size_t v = series_.views.size(); v-- > 0;) {
+      const auto& processes = series_.views[v].processes;
+      if (!processes) return seconds;
+      for (const ProcessView& process : *processes)
+        for (const RankActivity& rank : a_.ranks)
+          if (process.pid == rank.pid && process.state != 'T' && process.state != 't') return seconds;
+      seconds = seconds_between(series_.views[v], series_.views.back());
+    }
+    return seconds;
   }
 
   /// Whether what speaks for progress contradicts a stall. A broken promise does not.

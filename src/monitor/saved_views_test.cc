@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "base/test_directory.h"
+#include "monitor/draft_cost.h"
 #include "monitor/saved_tables.h"
 #include "monitor/verdict.h"
 #include "monitor/verdict_text.h"
@@ -84,6 +85,59 @@ TEST(Case16, OrphansAndWhatTheyHold) {
   EXPECT_EQ(verdict.state.orphans[0].device_bytes, 39020.0 * 1024 * 1024);
   EXPECT_EQ(verdict.log.series("loss").back().value, 7.31) << "half a record is no loss";
   EXPECT_EQ(verdict.step, 2040);
+}
+
+const Judgement* find(const Verdict& verdict, const std::string& name) {
+  for (const Judgement& j : verdict.judgements)
+    if (j.name == name) return &j;
+  return nullptr;
+}
+
+// The two runs that an engineer once watched by hand (docs/watch.md): what the tool says instead.
+TEST(Section0, FirstRunIsHealthyThoughSilent) {
+  const Verdict verdict = judge({EAGLET_TESTDATA "/watch/section0/run1"});
+  EXPECT_STREQ(state_word(verdict.state.state), "RUNNING") << verdict.headline;
+  EXPECT_EQ(verdict_exit_code(verdict), 0) << verdict.headline;
+  EXPECT_NE(verdict.state.silence.find("buffered"), std::string::npos) << verdict.state.silence;
+  const Judgement* mfu = find(verdict, "mfu");
+  ASSERT_NE(mfu, nullptr);
+  EXPECT_NEAR(mfu->value, 0.31, 0.02);
+}
+
+TEST(Section0, SecondRunIsNotPacked) {
+  const Verdict verdict = judge({EAGLET_TESTDATA "/watch/section0/run2"});
+  EXPECT_STREQ(state_word(verdict.state.state), "RUNNING");
+  EXPECT_EQ(verdict_exit_code(verdict), 1);
+  EXPECT_NE(
+      verdict.headline.find(
+          "35,446 batches = 95 % of 37,312 samples: not packed (fill 26 %, 74 % of the work is padding)"),
+      std::string::npos)
+      << verdict.headline;
+  EXPECT_NE(verdict.next.find("about 9,300 batches, 3.8x fewer steps"), std::string::npos) << verdict.next;
+  EXPECT_NE(find(verdict, "parameters")->reason.find("1.1909 B trainable of 2.5947 B"), std::string::npos);
+  EXPECT_EQ(find(verdict, "parameters")->level, Level::kOk);
+  EXPECT_NE(find(verdict, "gpu_memory")->reason.find("max_seq_len 8192 -> 16384 would fit"),
+            std::string::npos)
+      << find(verdict, "gpu_memory")->reason;
+  EXPECT_NE(find(verdict, "power")->reason.find("under-filled"), std::string::npos);
+  EXPECT_EQ(find(verdict, "first_loss")->level, Level::kOk);
+  EXPECT_EQ(find(verdict, "lr")->level, Level::kOk) << find(verdict, "lr")->reason;
+  EXPECT_NE(find(verdict, "steps")->reason.find("/ 2 (ranks or accumulation)"), std::string::npos);
+}
+
+TEST(DraftCost, FlopPerTokenAsTabled) {
+  DraftShape shape;
+  shape.hidden = 7168;
+  shape.query_width = shape.kv_width = 8192;
+  shape.intermediate = 18432;
+  shape.draft_vocab = shape.teacher_vocab = 32000;
+  shape.document_length = 2150;
+  for (const auto& [steps, gflop] : {std::pair{1, 7.40}, {3, 20.05}, {5, 32.71}, {7, 45.36}}) {
+    shape.ttt_steps = steps;
+    EXPECT_NEAR(training_flop_per_token(shape) / 1e9, gflop, 0.006);
+  }
+  shape.head_trained = false;
+  EXPECT_NEAR(training_flop_per_token(shape) / 1e9, 42.15, 0.006);
 }
 
 TEST(SavedViews, WhatIsAbsentIsUnknown) {

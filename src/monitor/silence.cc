@@ -27,7 +27,7 @@ double written_by_rank0(const RunSeries& series, const Activity& activity) {
         if (process.pid == activity.ranks.front().pid) return process.write_chars;
     return kNotKnown;
   };
-  return written(series.views.back()) - written(series.views.front());
+  return written(series.views.back()) - written(series.views[activity.first_view]);
 }
 
 std::string buffered_text(const RunSeries& series, double written, double silent) {

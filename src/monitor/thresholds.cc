@@ -11,7 +11,8 @@ namespace eaglet::monitor {
   { #name, &Thresholds::name }
 
 const std::vector<ThresholdEntry>& threshold_entries() {
-  static const std::vector<ThresholdEntry> all = {EAGLET_THRESHOLD(idle_busy_pct),
+  static const std::vector<ThresholdEntry> all = {EAGLET_THRESHOLD(window_seconds),
+                                                  EAGLET_THRESHOLD(idle_busy_pct),
                                                   EAGLET_THRESHOLD(busy_pct),
                                                   EAGLET_THRESHOLD(spin_r),
                                                   EAGLET_THRESHOLD(fill_r),

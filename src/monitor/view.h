@@ -84,6 +84,7 @@ struct RunView {
   double wall = kNotKnown;       // seconds since 1970, for display
   double monotonic = kNotKnown;  // for intervals; saved views have only the clock
   std::optional<std::vector<ProcessView>> processes;
+  bool only_this_run = false;  // all of them belong to the run (a saved process table may hold others)
   std::optional<std::vector<DeviceView>> devices;
   std::optional<std::vector<DeviceProcess>> device_processes;
   std::optional<std::vector<FileView>> files;  // of the output directory
@@ -105,6 +106,7 @@ struct RunSeries {
   std::string config_path;
   double config_mtime = kNotKnown;
   std::map<std::string, std::string> environment;  // of rank 0, secrets left out
+  std::optional<Json> launch_record;               // how a run of `eaglet launch` began and ended
   bool live = false;                               // from this machine now, not from saved views
   bool in_container = false;
   double run_began = kNotKnown;  // wall clock of the root process's start

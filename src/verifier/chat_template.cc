@@ -5,7 +5,9 @@
 
 #include <exception>
 
+#include "formats/tool_calls.h"
 #include "verifier/llama_log.h"
+#include "verifier/talk_renderer.h"
 
 namespace eaglet {
 namespace {
@@ -38,10 +40,13 @@ ChatTemplate::~ChatTemplate() {
   common_chat_templates_free(templates_);
 }
 
-Result<RenderedPrompt> ChatTemplate::render(const Json& messages) const {
+Result<RenderedPrompt> ChatTemplate::render(const Json& messages, const Json& tools) const {
   try {
     common_chat_templates_inputs inputs;
-    inputs.messages = common_chat_msgs_parse_oaicompat(common_json::parse(json_line(messages)));
+    inputs.messages =
+        common_chat_msgs_parse_oaicompat(common_json::parse(json_line(with_text_arguments(messages))));
+    if (tools.is_array())
+      inputs.tools = common_chat_tools_parse_oaicompat(common_json::parse(json_line(tools)));
     inputs.add_generation_prompt = true;
     inputs.reasoning_format = COMMON_REASONING_FORMAT_NONE;
     // The engine strips the bos text that a template writes when the tokeniser will add it: exactly one
@@ -50,6 +55,7 @@ Result<RenderedPrompt> ChatTemplate::render(const Json& messages) const {
     const common_chat_params params = common_chat_templates_apply(templates_, inputs);
     RenderedPrompt prompt;
     prompt.text = params.prompt;
+    EAGLET_RETURN_IF_ERROR(check_tools_rendered(messages, tools, messages.size(), prompt.text));
     prompt.thinking_start = params.thinking_start_tag;
     prompt.thinking_ends = params.thinking_end_tags;
     prompt.thinking_is_open =

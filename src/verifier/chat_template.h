@@ -30,7 +30,9 @@ class ChatTemplate {
   ChatTemplate& operator=(const ChatTemplate&) = delete;
   /// `messages`: array of {role, content, ...}, system turns and earlier answers with reasoning_content
   /// allowed. kInvalidArgument when the template refuses them (its own words).
-  Result<RenderedPrompt> render(const Json& messages) const;
+  /// `tools`: definitions, or null; a template that drops them, or calls and results in the messages, is
+  /// refused too.
+  Result<RenderedPrompt> render(const Json& messages, const Json& tools = Json()) const;
 
  private:
   ChatTemplate() = default;

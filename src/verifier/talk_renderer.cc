@@ -45,7 +45,7 @@ bool holds(const std::string& text, const std::string& part) {
          text.find(escaped.substr(1, escaped.size() - 2)) != std::string::npos;
 }
 
-/// A template that knows nothing of tools drops them without a word; the words must be there.
+/// The words of each call must be there.
 Status check_calls(const Json& turn, const std::string& text, std::size_t number) {
   const Json* calls = json_field(turn, "tool_calls");
   if (calls == nullptr) return {};
@@ -58,23 +58,6 @@ Status check_calls(const Json& turn, const std::string& text, std::size_t number
     if (!whole)
       return refused(fmt::format("the chat template does not render the tool call of turn {} ({})", number,
                                  function["name"].get<std::string>()));
-  }
-  return {};
-}
-
-Status check_context(const Json& messages, const Json& tools, std::size_t count, const std::string& text) {
-  if (tools.is_array())
-    for (const Json& tool : tools) {
-      const Json* function = json_field(tool, "function");
-      const Json* name = function != nullptr ? json_field(*function, "name") : nullptr;
-      if (name != nullptr && name->is_string() && !holds(text, name->get<std::string>()))
-        return refused("the chat template does not render the tools (" + name->get<std::string>() + ")");
-    }
-  for (std::size_t i = 0; i < count; ++i) {
-    const Json& turn = messages[i];
-    EAGLET_RETURN_IF_ERROR(check_calls(turn, text, i + 1));
-    if (turn["role"] == "tool" && !holds(text, turn["content"].get<std::string>()))
-      return refused(fmt::format("the chat template does not render the tool's result in turn {}", i + 1));
   }
   return {};
 }
@@ -108,6 +91,28 @@ std::size_t end_of_words(const Json& turn, const std::string& answer) {
 }
 
 }  // namespace
+
+Status check_tools_rendered(const Json& messages, const Json& tools, std::size_t count,
+                            const std::string& text) {
+  if (tools.is_array())
+    for (const Json& tool : tools) {
+      const Json* function = json_field(tool, "function");
+      const Json* name = function != nullptr ? json_field(*function, "name") : nullptr;
+      if (name != nullptr && name->is_string() && !holds(text, name->get<std::string>()))
+        return refused("the chat template does not render the tools (" + name->get<std::string>() + ")");
+    }
+  for (std::size_t i = 0; i < count; ++i) {
+    const Json& turn = messages[i];
+    EAGLET_RETURN_IF_ERROR(check_calls(turn, text, i + 1));
+    if (turn["role"] == "tool" && !holds(text, turn["content"].get<std::string>()))
+      return refused(fmt::format("the chat template does not render the tool's result in turn {}", i + 1));
+  }
+  return {};
+}
+
+bool has_chat_template(const Target& target) {
+  return llama_model_chat_template(target.model(), nullptr) != nullptr;
+}
 
 TalkRenderer::TalkRenderer(const Target& target, RenderOptions options)
     : target_(target), options_(std::move(options)) {}
@@ -160,7 +165,7 @@ Result<std::string> TalkRenderer::render(const Json& messages, const Json& tools
 Result<std::string> TalkRenderer::render_prompt(const Json& messages, const Json& tools,
                                                 std::size_t at) const {
   EAGLET_ASSIGN_OR_RETURN(const std::string text, render(for_template(messages, at), tools, true));
-  EAGLET_RETURN_IF_ERROR(check_context(messages, tools, at, text));
+  EAGLET_RETURN_IF_ERROR(check_tools_rendered(messages, tools, at, text));
   return text;
 }
 

@@ -21,6 +21,14 @@ struct RenderOptions {
   bool learn_empty_thinking = false;
 };
 
+/// Does the model file carry a chat template?
+bool has_chat_template(const Target& target);
+
+/// A template that knows nothing of tools drops them without a word. kInvalidArgument when the calls and
+/// results of the first `count` turns, or the definitions, are not all in the rendered text.
+Status check_tools_rendered(const Json& messages, const Json& tools, std::size_t count,
+                            const std::string& text);
+
 /// One turn of the assistant as text: what the target saw, and what it wrote after that, its end-of-turn
 /// marker and whatever the template writes behind it included.
 struct RenderedTurn {

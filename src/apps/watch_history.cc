@@ -1,0 +1,51 @@
+#include "apps/watch_history.h"
+
+#include <cmath>
+
+namespace eaglet::apps {
+namespace {
+
+/// Of each four points of the older half the calmest two go.
+void thin(std::vector<HistoryPoint>* points) {
+  const std::size_t half = points->size() / 2;
+  std::vector<HistoryPoint> kept;
+  for (std::size_t i = 0; i + 4 <= half; i += 4) {
+    std::size_t least = i, most = i;
+    for (std::size_t j = i; j < i + 4; ++j) {
+      const auto weight = [&](std::size_t k) {
+        return std::isnan((*points)[k].power_w) ? (*points)[k].cores : (*points)[k].power_w;
+      };
+      if (weight(j) < weight(least)) least = j;
+      if (weight(j) > weight(most)) most = j;
+    }
+    kept.push_back((*points)[std::min(least, most)]);
+    if (least != most) kept.push_back((*points)[std::max(least, most)]);
+  }
+  kept.insert(kept.end(), points->begin() + static_cast<std::ptrdiff_t>(half / 4 * 4), points->end());
+  *points = std::move(kept);
+}
+
+}  // namespace
+
+void WatchHistory::add(const monitor::Verdict& verdict) {
+  HistoryPoint point;
+  point.wall = verdict.wall;
+  point.busy_pct = verdict.activity.busy_pct;
+  point.power_w = verdict.activity.power_w;
+  point.cores = verdict.activity.tree_cores;
+  double used = 0;
+  for (const auto& device : verdict.activity.devices)
+    if (!std::isnan(device.used_bytes)) used += device.used_bytes;
+  if (!verdict.activity.devices.empty()) point.used_bytes = used;
+  points_.push_back(point);
+  if (points_.size() > kMostPoints) thin(&points_);
+  const std::string now = std::string(monitor::state_word(verdict.state.state)) + " " +
+                          monitor::phase_word(verdict.state.phase) + " " + monitor::level_word(verdict.level);
+  if (now == last_) return;
+  last_ = now;
+  events_.push_back({verdict.wall, verdict.level,
+                     std::string(monitor::state_word(verdict.state.state)) + "  " + verdict.headline});
+  if (events_.size() > kMostEvents) events_.pop_front();
+}
+
+}  // namespace eaglet::apps

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "monitor/verdict.h"
+
+namespace eaglet::apps {
+
+/// What a watcher remembers of the run beyond its newest view: a bounded number of points, thinned to the
+/// least and greatest of each bucket so that spikes stay.
+struct HistoryPoint {
+  double wall = 0;
+  double busy_pct = monitor::kNotKnown, power_w = monitor::kNotKnown, cores = monitor::kNotKnown,
+         used_bytes = monitor::kNotKnown;
+};
+struct HistoryEvent {
+  double wall = 0;
+  monitor::Level level = monitor::Level::kOk;
+  std::string text;
+};
+
+class WatchHistory {
+ public:
+  static constexpr std::size_t kMostPoints = 2000, kMostEvents = 200;
+  /// Adds a point, and an event when state, phase or level changed.
+  void add(const monitor::Verdict& verdict);
+  const std::vector<HistoryPoint>& points() const { return points_; }
+  const std::deque<HistoryEvent>& events() const { return events_; }
+
+ private:
+  std::vector<HistoryPoint> points_;
+  std::deque<HistoryEvent> events_;
+  std::string last_;
+};
+
+}  // namespace eaglet::apps

@@ -1,0 +1,227 @@
+#include "apps/watch_page.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "apps/svg_chart.h"
+#include "base/clock.h"
+#include "monitor/verdict_text.h"
+
+namespace eaglet::apps {
+namespace {
+
+using monitor::Judgement;
+using monitor::Verdict;
+
+constexpr const char* kStyle =
+    R"(:root { color-scheme: light dark; --back: #fbfbf9; --text: #1e2428; --soft: #606a70; --line: #d8dcd7; --card: #fff;
+  --ok: #1d7a36; --warn: #a86400; --crit: #b3261e; --unknown: #606a70;
+  --c0: #1764ab; --c1: #c2570c; --c2: #2b7d3a; --c3: #8b3a9c; --c4: #a08000; --c5: #6b7280; }
+@media (prefers-color-scheme: dark) { :root { --back: #14181b; --text: #e8ebe8; --soft: #9aa5ac; --line: #333b40; --card: #1c2226;
+  --ok: #74c985; --warn: #f0b054; --crit: #ff8a80; --unknown: #9aa5ac;
+  --c0: #6db3f2; --c1: #f59a57; --c2: #74c985; --c3: #d08fe0; --c4: #d9bf4a; --c5: #a3adb5; } }
+body { margin: 0 auto; padding: 1.2rem 1rem 3rem; max-width: 1180px; background: var(--back); color: var(--text); font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .5rem; }
+.soft { color: var(--soft); } .stale { opacity: .45; }
+.head { background: var(--card); border: 1px solid var(--line); border-left: 6px solid var(--unknown); border-radius: 8px; padding: .8rem 1rem; }
+.head.ok { border-left-color: var(--ok); } .head.warn { border-left-color: var(--warn); } .head.crit { border-left-color: var(--crit); }
+b.ok { color: var(--ok); } b.warn { color: var(--warn); } b.crit { color: var(--crit); } b.unknown { color: var(--unknown); }
+code { background: var(--back); border: 1px solid var(--line); border-radius: 4px; padding: 0 .3rem; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: .8rem; }
+.charts > svg { background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
+table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem; overflow-x: auto; font-size: 13px; }
+svg { width: 100%; height: auto; } svg text { fill: var(--text); font-family: system-ui, sans-serif; }
+svg .title { font-size: 14px; font-weight: 600; } svg .tick { font-size: 11px; fill: var(--soft); } svg .label { font-size: 12px; }
+svg .grid { stroke: var(--line); stroke-width: 1; } svg path { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
+path.c0 { stroke: var(--c0); } path.c1 { stroke: var(--c1); } path.c2 { stroke: var(--c2); } path.c3 { stroke: var(--c3); } path.c4 { stroke: var(--c4); } path.c5 { stroke: var(--c5); }
+rect.c0, circle.c0 { fill: var(--c0); } rect.c1, circle.c1 { fill: var(--c1); } rect.c2, circle.c2 { fill: var(--c2); }
+rect.c3, circle.c3 { fill: var(--c3); } rect.c4, circle.c4 { fill: var(--c4); } rect.c5, circle.c5 { fill: var(--c5); }
+)";
+
+constexpr const char* kScript = R"('use strict';
+const query = location.search;
+let last = Date.now();
+const events = new EventSource('/api/v1/events' + query);
+events.onmessage = async () => {
+  const answer = await fetch('/content' + query);
+  if (!answer.ok) return;
+  document.querySelector('main').innerHTML = await answer.text();
+  last = Date.now();
+};
+setInterval(() => {
+  const quiet = (Date.now() - last) / 1000;
+  document.querySelector('main').classList.toggle('stale', quiet > 15);
+  document.querySelector('#age').textContent = quiet > 15 ? 'last point ' + Math.round(quiet) + ' s ago' : 'live';
+}, 1000);
+)";
+
+std::string level_cell(monitor::Level level) {
+  return fmt::format("<b class=\"{0}\">{0}</b>", level_word(level));
+}
+
+std::string head_html(const Verdict& v) {
+  const monitor::Level state = monitor::state_level(v.state.state);
+  const monitor::Level level = state == monitor::Level::kOk ? v.level : state;
+  std::string facts = std::string("phase ") + phase_word(v.state.phase);
+  if (v.step >= 0)
+    facts += v.total_steps > 0 ? fmt::format(", step {} of {}", v.step, v.total_steps)
+                               : fmt::format(", step {}", v.step);
+  if (!std::isnan(v.eta_seconds)) facts += ", eta " + human_duration(v.eta_seconds);
+  if (!std::isnan(v.up_seconds)) facts += ", up " + human_duration(v.up_seconds);
+  if (!std::isnan(v.state.silent_seconds))
+    facts += ", last progress " + human_duration(v.state.silent_seconds) + " before";
+  std::string out = fmt::format(
+      "<div class=\"head {0}\"><b class=\"{0}\">{1}</b> {2}<div class=\"soft\">{3}; seen {4}</div>",
+      level_word(level), state_word(v.state.state), html_escape(v.headline), html_escape(facts),
+      std::isnan(v.wall) ? "?" : rfc3339_utc(v.wall));
+  if (!v.state.silence.empty()) out += "<div>" + html_escape(v.state.silence) + "</div>";
+  if (!v.next.empty()) out += "<div>next: <code>" + html_escape(v.next) + "</code></div>";
+  return out + "</div>\n";
+}
+
+std::string judgement_rows(const Verdict& v) {
+  std::string out =
+      "<table><tr><th>layer</th><th></th><th>signal</th><th>finding</th><th>threshold</th><th>advice</th></"
+      "tr>\n";
+  for (const Judgement& j : v.judgements)
+    out += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"soft\">{}</td><td>{}</td></tr>\n",
+        layer_word(j.layer), level_cell(j.level), html_escape(j.name), html_escape(j.reason),
+        html_escape(j.threshold), html_escape(j.advice));
+  return out + "</table>\n";
+}
+
+Series metric_series(const Verdict& v, const std::string& metric, const std::string& label) {
+  Series series;
+  series.name = label;
+  for (const auto& sample : v.log.series(metric))
+    series.points.emplace_back(
+        sample.step >= 0 ? static_cast<double>(sample.step) : static_cast<double>(sample.record),
+        sample.value);
+  return series;
+}
+
+void add_chart(const Verdict& v, const char* title, const std::vector<std::string>& metrics, bool from_zero,
+               std::string* out) {
+  std::vector<Series> all;
+  for (const std::string& metric : metrics)
+    if (!v.log.series(metric).empty()) all.push_back(metric_series(v, metric, metric));
+  if (!all.empty()) *out += line_chart(title, "step", all, from_zero);
+}
+
+std::vector<std::string> by_depth(const Verdict& v, const std::string& start) {
+  std::vector<std::string> names;
+  for (int k = 0; k < 64 && !v.log.series(start + std::to_string(k)).empty(); ++k)
+    names.push_back(start + std::to_string(k));
+  return names;
+}
+
+void add_history(const WatchHistory& history, const char* title, double HistoryPoint::*field,
+                 std::string* out) {
+  Series series;
+  series.name = title;
+  bool known = false;
+  for (const HistoryPoint& point : history.points()) {
+    series.points.emplace_back((point.wall - history.points().front().wall) / 60, point.*field);
+    known = known || !std::isnan(point.*field);
+  }
+  if (known) *out += line_chart(title, "minutes watched", {series}, true);
+}
+
+std::string charts_html(const Verdict& v, const WatchHistory& history) {
+  std::string out;
+  add_chart(v, "training loss by drafting step", v.log.loss_names(), false, &out);
+  auto accuracy = by_depth(v, "full_acc_");
+  if (accuracy.empty()) accuracy = by_depth(v, "acc_");
+  if (accuracy.empty()) accuracy = {"acc"};
+  add_chart(v, "accuracy by drafting step", accuracy, true, &out);
+  add_chart(v, "acceptance length", {"acceptance_length", "val_acceptance_length"}, false, &out);
+  add_chart(v, "held-out loss", {"val_loss"}, false, &out);
+  add_chart(v, "learning rate", {"lr"}, true, &out);
+  add_chart(v, "tokens per second", {"tokens_per_second"}, true, &out);
+  add_chart(v, "gradient norm", {"grad_norm"}, true, &out);
+  add_history(history, "GPU busy (%)", &HistoryPoint::busy_pct, &out);
+  add_history(history, "GPU power (W, mean)", &HistoryPoint::power_w, &out);
+  add_history(history, "GPU memory (bytes, all)", &HistoryPoint::used_bytes, &out);
+  add_history(history, "CPU cores", &HistoryPoint::cores, &out);
+  return out;
+}
+
+std::string page_around(const std::string& title, const std::string& head, const std::string& main) {
+  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+         "content=\"width=device-width, "
+         "initial-scale=1\">\n<title>" +
+         html_escape(title) + "</title>\n" + head + "</head>\n<body>\n<h1>" + html_escape(title) +
+         " <span id=\"age\" class=\"soft\"></span></h1>\n<main>\n" + main + "</main>\n</body>\n</html>\n";
+}
+
+std::string style_inside() {
+  return "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+         "'unsafe-inline'\">\n<style>\n" +
+         std::string(kStyle) + "</style>\n";
+}
+
+}  // namespace
+
+const char* watch_page_style() {
+  return kStyle;
+}
+const char* watch_page_script() {
+  return kScript;
+}
+
+std::string watch_page_content(const Verdict& v, const WatchHistory& history) {
+  std::string out = head_html(v) + "<h2>Judgements</h2>\n" + judgement_rows(v);
+  if (!v.state.evidence.empty()) {
+    out += "<h2>Because</h2>\n<ul>\n";
+    for (const auto& evidence : v.state.evidence)
+      out += fmt::format("<li>{}: {}</li>\n", evidence.progress ? "progress" : "stall",
+                         html_escape(evidence.text));
+    out += "</ul>\n";
+  }
+  const std::string charts = charts_html(v, history);
+  if (!charts.empty()) out += "<h2>Curves</h2>\n<div class=\"charts\">\n" + charts + "</div>\n";
+  if (!history.events().empty()) {
+    out += "<h2>Events</h2>\n<table>\n";
+    for (auto it = history.events().rbegin(); it != history.events().rend(); ++it)
+      out += fmt::format("<tr><td class=\"soft\">{}</td><td>{}</td><td>{}</td></tr>\n", rfc3339_utc(it->wall),
+                         level_cell(it->level), html_escape(it->text));
+    out += "</table>\n";
+  }
+  if (!v.log.last_lines.empty()) {
+    out += "<h2>End of the log</h2>\n<pre>";
+    for (const std::string& line : v.log.last_lines) out += html_escape(line) + "\n";
+    out += "</pre>\n";
+  }
+  return out;
+}
+
+std::string watch_page_file(const Verdict& v, const WatchHistory& history) {
+  return page_around("eaglet watch: " + v.name, style_inside(), watch_page_content(v, history));
+}
+
+std::string watch_page_served(const Verdict& v, const WatchHistory& history) {
+  return page_around(
+      "eaglet watch: " + v.name,
+      "<link rel=\"stylesheet\" href=\"/watch.css\">\n<script defer src=\"/watch.js\"></script>\n",
+      watch_page_content(v, history));
+}
+
+std::string compare_page(const Verdict& a, const Verdict& b, const std::string& differences_html) {
+  std::string charts;
+  std::vector<std::string> names = a.log.loss_names();
+  for (const char* more :
+       {"full_acc_0", "acc", "acceptance_length", "val_loss", "lr", "tokens_per_second", "grad_norm"})
+    names.emplace_back(more);
+  for (const std::string& name : names)
+    if (!a.log.series(name).empty() && !b.log.series(name).empty())
+      charts +=
+          line_chart(name, "step", {metric_series(a, name, a.name), metric_series(b, name, b.name)}, false);
+  return page_around(
+      a.name + " and " + b.name, style_inside(),
+      differences_html + "<h2>What it did</h2>\n<div class=\"charts\">\n" + charts + "</div>\n");
+}
+
+}  // namespace eaglet::apps

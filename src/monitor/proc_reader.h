@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "monitor/view.h"
+
+namespace eaglet::monitor {
+
+/// Where the kernel's tables are read from; tests point it at a made-up tree.
+struct HostRoots {
+  std::string proc = "/proc", cgroup = "/sys/fs/cgroup", shm = "/dev/shm";
+};
+
+/// Reads processes. Everything under /proc/PID may vanish between two calls: that is "gone", never an error;
+/// what another user's process hides is unknown.
+class ProcReader {
+ public:
+  explicit ProcReader(HostRoots roots = {}) : roots_(std::move(roots)) {}
+  const HostRoots& roots() const { return roots_; }
+
+  std::vector<std::int64_t> all_pids() const;
+  /// State, parents, CPU time, start: one small file. nullopt when the process is gone.
+  std::optional<ProcessView> basics(std::int64_t pid) const;
+  /// Adds what costs more files: command line, I/O counters, run-queue wait, wait place, swap.
+  void details(ProcessView* process) const;
+  /// Start values of the environment; empty when it may not be read. Values that look like secrets are
+  /// hidden.
+  std::map<std::string, std::string> environment(std::int64_t pid) const;
+  std::string command(std::int64_t pid) const;
+  std::string working_directory(std::int64_t pid) const;
+
+  struct OpenFile {
+    int fd = -1;
+    std::string path;  // "/x/train.log", "pipe:[123]", "/x/train.log (deleted)"
+    bool writable = false;
+    double position = kNotKnown;
+  };
+  /// At most `most` descriptors, lowest first; none when they may not be read.
+  std::vector<OpenFile> open_files(std::int64_t pid, std::size_t most = 512) const;
+
+  /// Memory, cores, container limits of the process's cgroup, shared memory.
+  HostView host(std::int64_t pid) const;
+  double uptime_seconds() const;
+
+ private:
+  void read_cgroup(std::int64_t pid, HostView* host) const;
+  HostRoots roots_;
+};
+
+/// The whole small file, or "" when it cannot be read: for kernel tables only.
+std::string read_small(const std::string& path);
+/// Where a symbolic link points, or "".
+std::string read_link(const std::string& path);
+
+}  // namespace eaglet::monitor

@@ -1,0 +1,247 @@
+#include "monitor/sampler.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "monitor/activity.h"
+#include "monitor/text_scan.h"
+
+namespace eaglet::monitor {
+namespace {
+
+constexpr double kScanEverySeconds = 5, kFilesEverySeconds = 5;
+constexpr double kDenseSeconds = 60, kSparseSeconds = 10, kKeptSeconds = 900, kPauseSeconds = 20;
+constexpr std::size_t kMostFiles = 4000;
+
+double mtime_of(const std::string& path) {
+  struct stat info = {};
+  return ::stat(path.c_str(), &info) == 0
+             ? static_cast<double>(info.st_mtim.tv_sec) + 1e-9 * static_cast<double>(info.st_mtim.tv_nsec)
+             : kNotKnown;
+}
+
+/// Checkpoints and event files below a directory, three levels deep.
+void list_files(const std::string& root, int depth, std::vector<FileView>* files) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator
+           it(root, std::filesystem::directory_options::skip_permission_denied, error),
+       end;
+       !error && it != end && files->size() < kMostFiles; it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_symlink(ignored)) continue;
+    if (it->is_directory(ignored)) {
+      if (depth > 0) list_files(it->path().string(), depth - 1, files);
+      continue;
+    }
+    const std::string path = it->path().string();
+    if (checkpoint_of_path(path).step < 0 && !is_event_file(path)) continue;
+    struct stat info = {};
+    if (::stat(path.c_str(), &info) != 0) continue;
+    files->push_back({static_cast<double>(info.st_mtim.tv_sec), static_cast<double>(info.st_size), path});
+  }
+}
+
+/// "key: value" lines of a flat or once nested YAML file, as speculators' run.yaml is.
+Json simple_yaml(const std::string& text) {
+  Json json = Json::object();
+  for (const std::string_view line : split(text, '\n')) {
+    const std::string_view body = trim(line.substr(0, line.find(" #")));
+    const std::size_t colon = body.find(": ");
+    if (colon == std::string_view::npos || body.front() == '#' || body.front() == '-') continue;
+    std::string_view value = trim(body.substr(colon + 2));
+    if (value.size() >= 2 && (value.front() == '\'' || value.front() == '"'))
+      value = value.substr(1, value.size() - 2);
+    if (json.size() < 1000) json[std::string(body.substr(0, colon))] = std::string(value);
+  }
+  return json;
+}
+
+}  // namespace
+
+Sampler::Sampler(Target target, ProcReader reader, DeviceSource* devices)
+    : target_(std::move(target)), reader_(std::move(reader)), devices_(devices) {
+  series_.name = target_.name;
+  series_.live = true;
+  const std::string space = read_link(reader_.roots().proc + "/self/ns/pid");
+  series_.in_container = !space.empty() && space != "pid:[4026531836]";  // the first namespace's fixed number
+}
+
+Sampler::~Sampler() = default;
+
+bool Sampler::alive() const {
+  if (series_.views.empty() || !series_.views.back().processes) return false;
+  for (const ProcessView& process : *series_.views.back().processes)
+    if (process.state != 'Z' && process.state != 'X') return true;
+  return false;
+}
+
+void Sampler::sample() {
+  RunView view;
+  view.wall = wall_seconds();
+  view.monotonic = monotonic_seconds();
+  if (!series_.views.empty()) {
+    const RunView& last = series_.views.back();
+    const double jump = std::abs((view.wall - last.wall) - (view.monotonic - last.monotonic));
+    if (jump > kPauseSeconds)
+      series_.views.clear();  // paused, or the clock was set: nothing before it compares
+  }
+  read_processes(&view);
+  if (devices_ != nullptr) devices_->read(&view);
+  read_files(&view);
+  read_log(&view);
+  read_config();
+  series_.views.push_back(std::move(view));
+  thin();
+}
+
+void Sampler::read_processes(RunView* view) {
+  const bool scan = view->monotonic >= next_scan_;
+  if (scan) {
+    next_scan_ = view->monotonic + kScanEverySeconds;
+    std::vector<std::int64_t> roots = target_.roots;
+    roots.insert(roots.end(), tree_.begin(), tree_.end());  // those whose parent died stay ours
+    const auto tree = run_tree(roots, reader_);
+    tree_ = std::set<std::int64_t>(tree.begin(), tree.end());
+  }
+  std::vector<ProcessView> processes;
+  const double up = reader_.uptime_seconds();
+  static const double ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  for (auto it = tree_.begin(); it != tree_.end();) {
+    auto process = reader_.basics(*it);
+    Known& known = known_[*it];
+    if (!process || (!std::isnan(known.start_time) && known.start_time != process->start_time)) {
+      known_.erase(*it);  // gone, or its number was given to another
+      it = tree_.erase(it);
+      continue;
+    }
+    process->elapsed_seconds = up - process->start_time / ticks;
+    if (std::isnan(known.start_time) || scan) {
+      known.start_time = process->start_time;
+      known.command = reader_.command(*it);
+      const auto environment = reader_.environment(*it);
+      if (const auto found = environment.find("EAGLET_RUN_ID"); found != environment.end())
+        known.run_id = found->second;
+      for (const char* name : {"RANK", "LOCAL_RANK"})
+        if (const auto found = environment.find(name); found != environment.end() && known.rank < 0)
+          known.rank = whole_number(found->second).value_or(-1);
+      for (const auto& file : reader_.open_files(*it))
+        known.holds_device =
+            known.holds_device || (starts_with(file.path, "/dev/nvidia") &&
+                                   file.path.find_first_of("0123456789") != std::string::npos);
+      if (series_.environment.empty()) series_.environment = environment;
+      if (std::isnan(series_.run_began)) series_.run_began = view->wall - process->elapsed_seconds;
+    }
+    process->command = known.command;
+    process->rank = known.rank;
+    process->run_id = known.run_id;
+    process->holds_device = known.holds_device;
+    reader_.details(&*process);
+    processes.push_back(std::move(*process));
+    ++it;
+  }
+  view->host = reader_.host(processes.empty() ? 1 : processes.front().pid);
+  view->processes = std::move(processes);
+  view->only_this_run = true;
+}
+
+void Sampler::read_files(RunView* view) {
+  // Files that appear later (log, output directory, status) are looked for at each scan.
+  if (view->monotonic >= next_files_) {
+    next_files_ = view->monotonic + kFilesEverySeconds;
+    find_files(reader_, {tree_.begin(), tree_.end()}, &target_);
+    files_.clear();
+    if (!target_.output_dir.empty()) list_files(target_.output_dir, 3, &files_);
+  }
+  series_.output_dir = target_.output_dir;
+  if (target_.output_dir.empty()) return;
+  view->files = files_;
+  struct statvfs disk = {};
+  if (::statvfs(target_.output_dir.c_str(), &disk) == 0 && disk.f_blocks > 0) {
+    view->host.disk_free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+    view->host.disk_total = static_cast<double>(disk.f_blocks) * static_cast<double>(disk.f_frsize);
+    view->host.disk_path = target_.output_dir;
+  }
+  if (target_.status_path.empty()) return;
+  const auto status = read_status(target_.status_path);
+  if (!status.ok()) return;
+  const bool ours = tree_.empty() || tree_.count(status->pid) != 0;
+  if (!ours) return;  // an older run's, in the same directory
+  view->status = *status;
+  view->status_updated = mtime_of(target_.status_path);
+}
+
+void Sampler::read_log(RunView* view) {
+  if (!target_.launch_path.empty())
+    if (auto record = read_json_file(target_.launch_path); record.ok())
+      series_.launch_record = std::move(*record);
+  read_text_log(view);
+  if (series_.log.records > 0 || series_.log.bars > 0) return;
+  // No metric in the text: the event files may have them.
+  events_.poll(files_);
+  if (!events_.any()) return;
+  LogFacts facts = events_.facts();
+  facts.errors = series_.log.errors;
+  facts.finished = series_.log.finished;
+  facts.last_lines = series_.log.last_lines;
+  series_.log = std::move(facts);
+  series_.log_known = true;
+  view->log.last_step = series_.log.last_step;
+}
+
+void Sampler::read_text_log(RunView* view) {
+  if (target_.log_path.empty()) return;
+  if (log_ == nullptr || log_->path() != target_.log_path) log_ = std::make_unique<LogTail>(target_.log_path);
+  if (!log_->poll()) return;
+  series_.log_known = true;
+  series_.log_path = target_.log_path;
+  series_.log = log_->facts();
+  series_.log_read_note = log_->note();
+  view->log = log_->moment();
+}
+
+void Sampler::read_config() {
+  if (target_.config_path.empty()) return;
+  const double mtime = mtime_of(target_.config_path);
+  if (std::isnan(mtime) || (series_.config && mtime == series_.config_mtime)) return;
+  const bool yaml =
+      target_.config_path.size() > 5 && target_.config_path.substr(target_.config_path.size() - 5) == ".yaml";
+  if (yaml) {
+    const auto text = read_file(target_.config_path);
+    if (!text.ok()) return;
+    series_.config = simple_yaml(*text);
+  } else {
+    auto config = read_json_file(target_.config_path);
+    if (!config.ok()) return;
+    series_.config = std::move(*config);
+  }
+  series_.config_mtime = mtime;
+  series_.config_path = target_.config_path;
+}
+
+void Sampler::thin() {
+  auto& views = series_.views;
+  const double now = views.back().monotonic;
+  double kept = -1e18;
+  std::erase_if(views, [&](const RunView& view) {
+    const double age = now - view.monotonic;
+    if (age > kKeptSeconds) return true;
+    if (age <= kDenseSeconds) return false;
+    if (view.monotonic - kept < kSparseSeconds) return true;
+    kept = view.monotonic;
+    return false;
+  });
+}
+
+void Sampler::forget_history() {
+  if (series_.views.size() > 1) series_.views.erase(series_.views.begin(), series_.views.end() - 1);
+}
+
+}  // namespace eaglet::monitor

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "monitor/devices.h"
+#include "monitor/event_tail.h"
+#include "monitor/log_tail.h"
+#include "monitor/proc_reader.h"
+#include "monitor/target.h"
+
+namespace eaglet::monitor {
+
+/// Samples a living run again and again and keeps the series a verdict is made from: each second of the last
+/// minute, each tenth second of the quarter hour before it. Memory is bounded. Not thread-safe.
+class Sampler {
+ public:
+  /// `devices` may be null. Reads nothing yet.
+  Sampler(Target target, ProcReader reader, DeviceSource* devices);
+  ~Sampler();
+
+  /// One more view. Drops the older ones when the clocks show that the machine was paused.
+  void sample();
+  const RunSeries& series() const { return series_; }
+  const Target& target() const { return target_; }
+  /// Whether a process of the run is alive, by the last view.
+  bool alive() const;
+  /// Gives the series away for a longer look at one moment: keeps only the last view.
+  void forget_history();
+
+ private:
+  void read_processes(RunView* view);
+  void read_files(RunView* view);
+  void read_log(RunView* view);
+  void read_text_log(RunView* view);
+  void read_config();
+  void thin();
+  struct Known {  // what does not change in a process's life
+    double start_time = kNotKnown;
+    std::string command, run_id;
+    std::int64_t rank = -1;
+    bool holds_device = false;
+  };
+
+  Target target_;
+  ProcReader reader_;
+  DeviceSource* devices_;
+  RunSeries series_;
+  std::unique_ptr<LogTail> log_;
+  EventTail events_;
+  std::set<std::int64_t> tree_;
+  std::map<std::int64_t, Known> known_;
+  std::vector<FileView> files_;
+  double next_scan_ = -1, next_files_ = -1;
+};
+
+}  // namespace eaglet::monitor

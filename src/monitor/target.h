@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "monitor/proc_reader.h"
+
+namespace eaglet::monitor {
+
+/// A run on this machine, found by itself.
+struct Target {
+  std::string name;
+  std::vector<std::int64_t> roots;  // topmost processes: launcher or rank; empty when none lives
+  std::string log_path, output_dir, config_path, status_path, launch_path;
+  bool log_deleted = false;  // the log was removed while open
+};
+
+/// What `text` means: a process id, a run directory, a log file, or a name (a run id of `eaglet launch`, else
+/// a word of a command line). kNotFound when nothing fits; kUsage with the choices when a name fits several
+/// runs.
+Result<Target> resolve_target(const std::string& text, const ProcReader& reader);
+
+/// Root and everything below it, also what was re-parented but kept the session or the run id.
+std::vector<std::int64_t> run_tree(const std::vector<std::int64_t>& roots, const ProcReader& reader);
+
+/// Fills log, output directory, configuration and status file from the open files, flags and working
+/// directory of the tree.
+void find_files(const ProcReader& reader, const std::vector<std::int64_t>& tree, Target* target);
+/// The same from a directory alone.
+void find_files_in(const std::string& directory, Target* target);
+
+}  // namespace eaglet::monitor

@@ -1,0 +1,205 @@
+// A made-up NVIDIA management library for tests. The file named by FAKE_NVML_SCENARIO says what calls answer:
+//   init code9                                     nvmlInit fails with code 9
+//   device name=H200 busy=91 power=612400 ...      one GPU; "busy=code3" makes that call answer code 3
+//   process 0 pid=4711 bytes=69000000000           on GPU 0; bytes=-1: not available
+// Built with FAKE_NVML_OLD it has only the oldest symbols.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Gpu {
+  std::map<std::string, std::string> values;
+  std::vector<std::pair<unsigned, unsigned long long>> processes;
+  bool xid_told = false;
+};
+std::vector<Gpu> gpus;
+int init_code = 0;
+
+int read_scenario() {
+  gpus.clear();
+  init_code = 0;
+  const char* path = std::getenv("FAKE_NVML_SCENARIO");
+  std::ifstream file(path == nullptr ? "" : path);
+  std::string line;
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    std::string kind, word;
+    words >> kind;
+    if (kind == "init") {
+      words >> word;
+      init_code = std::atoi(word.c_str() + 4);
+    } else if (kind == "device") {
+      gpus.emplace_back();
+      while (words >> word)
+        gpus.back().values[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+    } else if (kind == "process") {
+      std::size_t gpu = 0;
+      unsigned pid = 0;
+      unsigned long long bytes = 0;
+      words >> gpu;
+      while (words >> word) {
+        const std::string value = word.substr(word.find('=') + 1);
+        if (word.rfind("pid", 0) == 0) pid = static_cast<unsigned>(std::stoul(value));
+        if (word.rfind("bytes", 0) == 0) bytes = value == "-1" ? ~0ull : std::stoull(value);
+      }
+      if (gpu < gpus.size()) gpus[gpu].processes.emplace_back(pid, bytes);
+    }
+  }
+  return init_code;
+}
+
+/// 0 and the value, or the code that the scenario wants; 3 (not supported) when it says nothing.
+int answer(void* device, const char* name, unsigned long long* value) {
+  const Gpu& gpu = *static_cast<Gpu*>(device);
+  const auto it = gpu.values.find(name);
+  if (it == gpu.values.end()) return 3;
+  if (it->second.rfind("code", 0) == 0) return std::atoi(it->second.c_str() + 4);
+  *value = std::strtoull(it->second.c_str(), nullptr, 10);
+  return 0;
+}
+
+int answer_unsigned(void* device, const char* name, unsigned* out) {
+  unsigned long long value = 0;
+  const int code = answer(device, name, &value);
+  if (code == 0) *out = static_cast<unsigned>(value);
+  return code;
+}
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit() {
+  return read_scenario();
+}
+int nvmlShutdown() {
+  return 0;
+}
+int nvmlDeviceGetCount(unsigned* count) {
+  *count = static_cast<unsigned>(gpus.size());
+  return 0;
+}
+int nvmlDeviceGetHandleByIndex(unsigned index, void** device) {
+  if (index >= gpus.size()) return 6;
+  *device = &gpus[index];
+  return 0;
+}
+int nvmlDeviceGetName(void* device, char* text, unsigned length) {
+  std::strncpy(text, static_cast<Gpu*>(device)->values["name"].c_str(), length);
+  return 0;
+}
+int nvmlDeviceGetUtilizationRates(void* device, unsigned* both) {
+  return answer_unsigned(device, "busy", both);
+}
+int nvmlDeviceGetPowerUsage(void* device, unsigned* milliwatts) {
+  return answer_unsigned(device, "power", milliwatts);
+}
+int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* total_free_used) {
+  const int code = answer(device, "total", &total_free_used[0]);
+  return code != 0 ? code : answer(device, "used", &total_free_used[2]);
+}
+
+#ifdef FAKE_NVML_OLD
+struct OldProcess {
+  unsigned pid;
+  unsigned long long bytes;
+};
+int nvmlDeviceGetComputeRunningProcesses(void* device, unsigned* count, OldProcess* out) {
+  const auto& all = static_cast<Gpu*>(device)->processes;
+  for (std::size_t i = 0; i < all.size(); ++i) out[i] = {all[i].first, all[i].second};
+  *count = static_cast<unsigned>(all.size());
+  return 0;
+}
+#else
+int nvmlInit_v2() {
+  return read_scenario();
+}
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  return nvmlDeviceGetCount(count);
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  return nvmlDeviceGetHandleByIndex(index, device);
+}
+int nvmlDeviceGetUUID(void* device, char* text, unsigned length) {
+  std::strncpy(text, static_cast<Gpu*>(device)->values["uuid"].c_str(), length);
+  return 0;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void* device, unsigned* milliwatts) {
+  return answer_unsigned(device, "limit", milliwatts);
+}
+int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millijoules) {
+  return answer(device, "energy", millijoules);
+}
+int nvmlDeviceGetTemperature(void* device, unsigned, unsigned* celsius) {
+  return answer_unsigned(device, "celsius", celsius);
+}
+int nvmlDeviceGetTemperatureThreshold(void* device, unsigned, unsigned* celsius) {
+  return answer_unsigned(device, "slowdown", celsius);
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* bits) {
+  return answer(device, "reasons", bits);
+}
+int nvmlDeviceGetTotalEccErrors(void* device, unsigned, unsigned, unsigned long long* count) {
+  return answer(device, "ecc", count);
+}
+int nvmlDeviceGetMigMode(void* device, unsigned* current, unsigned* pending) {
+  *pending = 0;
+  return answer_unsigned(device, "mig", current);
+}
+
+struct MemoryV2 {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
+int nvmlDeviceGetMemoryInfo_v2(void* device, MemoryV2* memory) {
+  if (memory->version != (sizeof(MemoryV2) | 2u << 24)) return 25;
+  const int code = answer(device, "total", &memory->total);
+  if (code != 0) return code;
+  if (answer(device, "reserved", &memory->reserved) != 0) memory->reserved = 0;
+  return answer(device, "used", &memory->used);
+}
+
+struct Process {
+  unsigned pid;
+  unsigned long long bytes;
+  unsigned gpu_instance, compute_instance;
+};
+int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Process* out) {
+  const auto& all = static_cast<Gpu*>(device)->processes;
+  for (std::size_t i = 0; i < all.size(); ++i) out[i] = {all[i].first, all[i].second, 0, 0};
+  *count = static_cast<unsigned>(all.size());
+  return 0;
+}
+
+struct EventData {
+  void* device;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+};
+int nvmlEventSetCreate(void** set) {
+  *set = &gpus;
+  return 0;
+}
+int nvmlDeviceRegisterEvents(void*, unsigned long long, void*) {
+  return 0;
+}
+int nvmlEventSetWait_v2(void*, EventData* data, unsigned) {
+  for (Gpu& gpu : gpus) {
+    unsigned long long xid = 0;
+    if (gpu.xid_told || answer(&gpu, "xid", &xid) != 0) continue;
+    gpu.xid_told = true;
+    *data = {&gpu, 0x8, xid, 0, 0};
+    return 0;
+  }
+  return 10;  // time is up
+}
+#endif
+
+}  // extern "C"

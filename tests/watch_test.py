@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""The watch family on real runs: our own `eaglet train` started silent, stopped, killed, resumed and finished gets the right verdict
+each time; launch records how a program ended; wait fails at once on a crash; doctor's exit codes; the page and the metrics."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import toy_target
+
+EAGLET = os.environ["EAGLET"]
+SOURCE = os.environ["EAGLET_SOURCE"]
+CASES = f"{SOURCE}/testdata/cases"
+
+
+def run(*arguments, timeout=90, **more):
+    return subprocess.run([EAGLET, "--progress", "none", *arguments], capture_output=True, text=True, timeout=timeout, check=False, **more)
+
+
+def doctor(target, *more):
+    done = run("doctor", target, "--for", "2s", "--json", *more)
+    assert done.stdout, done.stderr
+    verdict = json.loads(done.stdout)
+    assert done.returncode == verdict["exit_code"], (done.returncode, verdict["exit_code"])
+    return verdict
+
+
+def until(condition, seconds=60):
+    end = time.time() + seconds
+    while time.time() < end:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def train_command(root):
+    return [EAGLET, "train", "--store", f"{root}/states", "--model", f"{root}/toy.gguf", "--output-dir", f"{root}/draft", "--max-seq-len", "128",
+            "--max-steps", "100000", "--draft-vocab-size", "100", "--checkpoint-every-steps", "20", "--keep-checkpoints", "2",
+            "--threads", "1"]
+
+
+def start(root):
+    return subprocess.Popen(train_command(root), stdout=open(f"{root}/out.log", "ab"), stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+
+def prepare(root):
+    toy_target.write_target(f"{root}/toy.gguf")
+    toy_target.write_conversations(f"{root}/conversations.jsonl")
+    done = run("extract", "--model", f"{root}/toy.gguf", "--conversations", f"{root}/conversations.jsonl", "--output-dir", f"{root}/states")
+    assert done.returncode == 0, done.stderr
+
+
+def steps_done(root):
+    try:
+        with open(f"{root}/draft/status.json", encoding="utf-8") as file:
+            return json.load(file)["step"]
+    except (OSError, ValueError):
+        return -1
+
+
+def test_our_own_training_is_watched(root):
+    prepare(root)
+    process = start(root)
+    try:
+        assert until(lambda: steps_done(root) >= 45), "it did not train"
+        verdict = doctor(str(process.pid))
+        assert verdict["state"] == "RUNNING", verdict["headline"]
+        assert verdict["log"]["path"].endswith("/draft/log.jsonl"), verdict["log"]["path"]
+        assert len({e["kind"] for e in verdict["evidence"] if e["for"] == "progress"}) >= 2, verdict["evidence"]
+        assert doctor(f"{root}/draft")["state"] == "RUNNING"
+        assert run("doctor", "--probe", "liveness", f"{root}/draft").returncode == 0
+        process.send_signal(signal.SIGSTOP)
+        verdict = doctor(f"{root}/draft")
+        assert verdict["state"] == "STALLED" and "signal" in verdict["headline"], verdict["headline"]
+        assert verdict["next"] == f"kill -CONT {process.pid}" and verdict["exit_code"] == 2
+        process.send_signal(signal.SIGCONT)
+        assert doctor(f"{root}/draft")["state"] == "RUNNING"
+    finally:
+        process.kill()
+        process.wait()
+    verdict = doctor(f"{root}/draft")
+    assert verdict["state"] == "DEAD" and verdict["exit_code"] == 2, verdict["headline"]
+    assert verdict["resume_step"] is not None and verdict["resume_step"] >= 19 and verdict["lost_steps"] < 25, verdict
+    assert run("doctor", "--probe", "liveness", f"{root}/draft").returncode == 1
+    process = start(root)
+    try:
+        before = verdict["step"]
+        assert until(lambda: steps_done(root) > before + 5), "it did not resume"
+        verdict = doctor(f"{root}/draft")
+        assert verdict["state"] == "RUNNING" and verdict["step"] > before, verdict["headline"]
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    finally:
+        process.kill()
+        process.wait()
+    assert "interrupted" in doctor(f"{root}/draft")["headline"]
+
+
+def test_launch_wait_and_the_exit_reason(root):
+    script = "import time\nfor i in range(30):\n  print(f'step={i} loss={7 - i * 0.1:.2f}')\n  time.sleep(0.05)\nraise RuntimeError('CUDA error: made up')"
+    done = run("launch", "--name", "t-1", "--dir", f"{root}/l1", "--json", "--", sys.executable, "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert run("launch", "--name", "t-1", "--dir", f"{root}/l1", "--", "true").returncode == 75, "a living run was overwritten"
+    done = run("wait", f"{root}/l1", "--until", "step=3", "--for", "20s")
+    assert done.returncode == 0 and "step=3 reached" in done.stdout and "first metric" in done.stdout, done.stdout + done.stderr
+    done = run("wait", f"{root}/l1", "--until", "step=900", "--for", "60s")
+    assert done.returncode == 2 and "made up" in done.stdout and "| " in done.stdout, done.stdout
+    with open(f"{root}/l1/launch.json", encoding="utf-8") as file:
+        record = json.load(file)
+    assert record["exit_code"] == 1 and record["reason"] == "exit code 1", record
+    with open(f"{root}/l1/log.txt", encoding="utf-8") as file:
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ step=0 loss=7.00\n", file.readline())
+    verdict = doctor(f"{root}/l1")
+    assert verdict["state"] == "DEAD" and "made up" in verdict["headline"], verdict["headline"]
+    done = run("launch", "--wait", "--dir", f"{root}/l2", "--", "sh", "-c", "echo hello $EAGLET_RUN_ID; kill -9 $$")
+    assert done.returncode == 137 and "hello sh-" in done.stdout and "killed by signal 9" in done.stderr, done
+    assert doctor(f"{root}/l2")["state"] == "DEAD"
+    assert run("launch", "--wait", "--dir", f"{root}/l3", "--", "true").returncode == 0
+    assert doctor(f"{root}/l3")["state"] == "FINISHED"
+    assert run("launch", "--dir", f"{root}/l4", "--", "/nowhere/program").returncode == 66
+    assert run("wait", "no-such-run-77", "--until", "done", "--for", "1s").returncode == 3
+
+
+def test_page_metrics_and_stream(root):
+    script = "import time\nfor i in range(2000):\n  print(f'step={i} loss={7 - i * 0.001:.3f}', flush=True)\n  time.sleep(0.05)"
+    with open(f"{root}/p.log", "wb") as log:
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    watcher = subprocess.Popen([EAGLET, "--progress", "plain", "watch", str(process.pid), "--listen", "127.0.0.1:0", "--jsonl", "--textfile", f"{root}/prom",
+                                "--html", f"{root}/page.html", "--for", "60s"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = next(line for line in watcher.stderr if "http://" in line)
+        url = re.search(r"http://\S+/", line).group(0)
+        assert any(json.loads(watcher.stdout.readline())["state"] == "RUNNING" for _ in range(15)), "never seen running"
+        page = urllib.request.urlopen(url, timeout=10)
+        assert "default-src 'self'" in page.headers["Content-Security-Policy"]
+        text = page.read().decode()
+        assert "<table" in text and "RUNNING" in text and "<svg" in text, text[:500]
+        metrics = urllib.request.urlopen(url + "metrics", timeout=10).read().decode()
+        assert re.search(r'^eaglet_up\{run="\d+"\} 1$', metrics, re.M) and "eaglet_loss{" in metrics, metrics
+        series = json.load(urllib.request.urlopen(url + "api/v1/series?since=10", timeout=10))
+        assert min(series["metrics"]["loss"]["steps"]) == 11
+        stream = urllib.request.urlopen(url + "api/v1/events", timeout=10)
+        assert stream.readline().startswith(b"id: "), "no event came"
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, headers={"Host": "evil.example"}), timeout=10)
+            raise AssertionError("a foreign name was answered")
+        except urllib.error.HTTPError as error:
+            assert error.code == 403
+        process.kill()
+        process.wait()
+        rest = watcher.communicate(timeout=30)[0].strip().splitlines()
+        assert watcher.returncode == 2 and json.loads(rest[-1])["state"] == "DEAD", (watcher.returncode, rest[-1][:200])
+    finally:
+        process.kill()
+        watcher.kill()
+    with open(f"{root}/page.html", encoding="utf-8") as file:
+        page = file.read()
+    assert "<script" not in page and "http" not in re.sub(r"http-equiv|http://127\S*", "", page), "the page needs something from outside"
+    assert os.listdir(f"{root}/prom") == ["eaglet.prom"]
+    once = run("watch", f"{root}/p.log", "--once", "--ascii", env={**os.environ, "COLUMNS": "80"})
+    assert len(once.stdout.splitlines()) == 24 and all(len(line) <= 80 for line in once.stdout.splitlines()), once.stdout
+    assert once.stdout.isascii()
+
+
+def test_snapshots_and_exit_codes(root):
+    for name, state, code in [("a", "RUNNING", 0), ("b", "STALLED", 2), ("c", "STALLED", 2), ("d", "DEAD", 2), ("e", "STARTING", 0), ("f", "FINISHED", 0),
+                              ("g", "DEAD", 2)]:
+        folder = f"{CASES}/16-alive-stuck-or-dead/{name}"
+        done = run("doctor", "--snapshots", f"{folder}/t0", f"{folder}/t1")
+        assert done.returncode == code and done.stdout.startswith(state + "  "), (name, done.returncode, done.stdout)
+        assert json.loads(run("doctor", "--json", "--snapshots", folder).stdout)["state"] == state
+        one = run("doctor", "--nagios", "--snapshots", folder).stdout
+        assert one.count("\n") == 1 and re.match(r"EAGLET (OK|WARN|CRIT|UNKNOWN) - ", one), one
+    b = f"{CASES}/16-alive-stuck-or-dead/b"
+    assert run("doctor", "--exit-zero", "--snapshots", b).returncode == 0
+    assert run("doctor", "--snapshots", f"{b}/t0").returncode == 3
+    assert run("doctor", "--snapshots", "/nowhere").returncode == 66
+    assert run("doctor").returncode == 64
+    assert run("doctor", "--set", "nothing=1", "--snapshots", b).returncode == 78
+    assert "spin_r = 0.3  # --set" in run("doctor", "--set", "spin_r=0.3", "--print-config").stdout
+    logs = f"{CASES}/15-progress-bar-in-the-log"
+    done = run("doctor", f"{logs}/fused.log", "--for", "0s")
+    assert done.returncode == 3 and "11.02 (step 1) -> 8.333 (step 8)" in done.stdout and len(done.stdout.splitlines()) < 15, done.stdout
+    done = run("doctor", f"{logs}/wrapped.log", "--for", "0s")
+    assert done.returncode == 2 and "loss_1 is NaN in record 3" in done.stdout.splitlines()[0], done.stdout
+    done = run("doctor", f"{logs}/huge_line.log", "--for", "0s", "--json")
+    assert json.loads(done.stdout)["step"] == 40
+
+
+def test_compare(root):
+    for name, lr in [("a", 1), ("b", 2)]:
+        os.makedirs(f"{root}/cmp/{name}")
+        with open(f"{root}/cmp/{name}/train_config.json", "w", encoding="utf-8") as file:
+            json.dump({"lr": lr * 1e-4, "epochs": 3}, file)
+        with open(f"{root}/cmp/{name}/train.log", "w", encoding="utf-8") as file:
+            file.writelines(f"step={i} loss={8 - lr * 0.1 * i:.3f}\n" for i in range(20))
+    done = run("watch", "--compare", f"{root}/cmp/a", f"{root}/cmp/b", "--json", "--html", f"{root}/cmp.html")
+    result = json.loads(done.stdout)
+    assert [s["name"] for s in result["settings"]] == ["lr"], result
+    assert result["metrics"][0] == {"name": "loss", "step": 19, "a": 6.1, "b": 4.2}, result
+    with open(f"{root}/cmp.html", encoding="utf-8") as file:
+        assert "<svg" in file.read()
+
+
+def main():
+    failed = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_"):
+            continue
+        with tempfile.TemporaryDirectory() as root:
+            begun = time.time()
+            try:
+                test(root)
+                print(f"ok {name} ({time.time() - begun:.1f} s)")
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                failed += 1
+                trace = error.__traceback__.tb_next
+                print(f"FAILED {name}: line {trace.tb_lineno if trace else '?'}: {error}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
