@@ -148,9 +148,7 @@ Status run_target(const ExtractOptions& options, Context& context) {
 }  // namespace
 
 Run add_extract(CLI::App& app) {
-  app.description(
-      "Runs the target over conversations and keeps its hidden states, or takes in states that another tool "
-      "wrote. Run again to go on after a stop.");
+  app.description("Keeps the target's hidden states, or takes in what another tool kept. Run again to go on.");
   app.footer(
       "  eaglet extract --model target.gguf --conversations runs/a/conversations.jsonl --output-dir "
       "runs/a/states\n"
