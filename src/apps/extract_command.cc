@@ -25,8 +25,9 @@ void print(const ExtractReport& report, const ExtractOptions& options) {
   fmt::print("  {} tokens, {:.1f} % supervised, {}\n", report.tokens, share,
              human_bytes(static_cast<double>(report.state_bytes)));
   if (report.broken_lines + report.skipped_empty + report.cut_away > 0)
-    fmt::print("  left out: {} broken lines, {} without a supervised token, {} cut away by the length limit\n",
-               report.broken_lines, report.skipped_empty, report.cut_away);
+    fmt::print(
+        "  left out: {} broken lines, {} without a supervised token, {} cut away by the length limit\n",
+        report.broken_lines, report.skipped_empty, report.cut_away);
   if (report.seconds > 0)
     fmt::print("  {:.0f} tokens/s over {:.1f} s\n", report.tokens_per_second, report.seconds);
 }
@@ -148,7 +149,8 @@ Status run_target(const ExtractOptions& options, Context& context) {
 }  // namespace
 
 Run add_extract(CLI::App& app) {
-  app.description("Keeps the target's hidden states, or takes in what another tool kept. Run again to go on.");
+  app.description(
+      "Keeps the target's hidden states, or takes in what another tool kept. Run again to go on.");
   app.footer(
       "  eaglet extract --model target.gguf --conversations runs/a/conversations.jsonl --output-dir "
       "runs/a/states\n"

@@ -78,7 +78,8 @@ TEST(TorchFile, APickleThatRunsACommandIsRefusedByName) {
   };
   const std::string start = "\x80\x02";
   EXPECT_THAT(refusal(start + "cos\nsystem\n\x8c\x02id\x85R."), HasSubstr("os.system"));
-  EXPECT_THAT(refusal("\x80\x04\x8c\x08" "builtins\x8c\x04"
+  EXPECT_THAT(refusal("\x80\x04\x8c\x08"
+                      "builtins\x8c\x04"
                       "eval\x93\x8c\x01"
                       "1\x85R."),
               HasSubstr("builtins.eval"));

@@ -54,7 +54,8 @@ struct DocumentStates {
   std::vector<std::uint8_t> loss_mask;
   std::vector<std::uint16_t>
       states;  // bf16 [tokens, slots, hidden]: aux layers in order, then the last state
-  std::optional<StateReference> reference = std::nullopt;  // the states stay there; `states` are what they were
+  std::optional<StateReference> reference =
+      std::nullopt;  // the states stay there; `states` are what they were
 };
 
 struct StoreWriterOptions {
@@ -124,7 +125,8 @@ class StoreReader {
   /// Ids, mask and id only (states stay empty): touches no state, so it is cheap on a large store.
   virtual Result<DocumentStates> read_tokens(std::size_t i) const = 0;
   /// aux [count, aux layers * hidden] and last [count, hidden] as fp32, straight from the mapped shard.
-  /// Either may be nullptr: not wanted. Checks the checksum of all the document's states, unless `checked`. kInvalidArgument when the range leaves the document.
+  /// Either may be nullptr: not wanted. Checks the checksum of all the document's states, unless `checked`.
+  /// kInvalidArgument when the range leaves the document.
   virtual Status read_states_f32(std::size_t i, const StateRange& range, float* aux, float* last) const = 0;
   /// Reads and checks every byte, and that every state is finite; the first damage comes back as an error
   /// (kDataLoss, kNumeric). kInterrupted after a signal.

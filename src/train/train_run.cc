@@ -167,7 +167,8 @@ Status Run::choose_steps() {
                 "--scheduler-total-steps", "give at least as many as there are steps, or leave it out");
 }
 
-/// A map that was made for this tokenizer and these documents (all of the store, or those that are trained on).
+/// A map that was made for this tokenizer and these documents (all of the store, or those that are trained
+/// on).
 Result<DraftVocab> Run::given_vocab(const std::vector<std::int64_t>& counts, double* covered) {
   EAGLET_ASSIGN_OR_RETURN(VocabMap map, read_vocab_map(options_.vocab_map, target_.vocab));
   EAGLET_ASSIGN_OR_RETURN(const std::string tokenizer, tokenizer_hash(options_.model_path));
@@ -176,10 +177,11 @@ Result<DraftVocab> Run::given_vocab(const std::vector<std::int64_t>& counts, dou
   EAGLET_ASSIGN_OR_RETURN(const auto of_all, count_supervised(*data_.store, all, target_.vocab));
   const std::string trained = hash_counts(counts);
   const bool same = map.counts_hash == trained || map.counts_hash == hash_counts(of_all);
-  const std::string stale =
-      stale_reason(map, target_.vocab, options_.draft_vocab_size, tokenizer, same ? map.counts_hash : trained);
+  const std::string stale = stale_reason(map, target_.vocab, options_.draft_vocab_size, tokenizer,
+                                         same ? map.counts_hash : trained);
   if (!stale.empty())
-    return Status(StatusCode::kInvalidArgument, "the vocabulary map must not be used: " + stale, options_.vocab_map,
+    return Status(StatusCode::kInvalidArgument, "the vocabulary map must not be used: " + stale,
+                  options_.vocab_map,
                   "make one for this store with eaglet vocab --states, or leave --vocab-map out");
   std::sort(map.vocab.target_ids.begin(), map.vocab.target_ids.end());
   *covered = covered_share(map.vocab, counts);
