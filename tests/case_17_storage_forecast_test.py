@@ -29,7 +29,7 @@ def forecast():
     shape = ["--hidden-size", str(plan["hidden_size"]), "--slots", str(plan["slots"]),
              "--free-bytes", str(plan["free_bytes"])]
     eight = ["plan", *shape, "--lengths", os.path.join(CASE, "lengths.jsonl"),
-             "--max-tokens", str(plan["limit_tokens"])]
+             "--max-seq-len", str(plan["limit_tokens"])]
     refused = eaglet(*eight, expect=73)
     assert "needs about 1.88 GB, free 1.50 GB, short by about 0.38 GB" in refused.stdout, refused.stdout
     assert "1880883200 bytes of states" in refused.stdout and "5169217536 bytes" in refused.stdout, refused.stdout

@@ -31,7 +31,7 @@ def test_called_with_nothing():
 
 def test_help_shows_examples_first_and_fits():
     names = commands()
-    expected = ["run", "plan", "generate", "prepare", "extract", "train", "evaluate", "export", "import", "inspect", "watch", "doctor", "wait", "launch",
+    expected = ["run", "plan", "generate", "prepare", "extract", "store", "vocab", "train", "evaluate", "export", "import", "inspect", "watch", "doctor", "wait", "launch",
                 "orphans", "bench", "help"]
     assert names == expected, names
     with open(f"{SOURCE}/docs/man/eaglet.1", encoding="utf-8") as file:
@@ -54,7 +54,7 @@ def test_help_shows_examples_first_and_fits():
 def test_flags_named_in_examples_exist():
     for name in commands():
         text = run(name, "--help").stdout
-        if name in ("help", "bench"):  # bench has commands of its own
+        if name in ("help", "bench", "store"):  # bench and store have commands of their own
             continue
         examples, rest = text.split("Usage:", 1)
         flags = set(re.findall(r"(?<!\S)(--[a-z0-9-]+)", "\n".join(

@@ -33,6 +33,8 @@ Run add_import(CLI::App& app);
 Run add_inspect(CLI::App& app);
 Run add_run(CLI::App& app);
 Run add_plan(CLI::App& app);
+Run add_vocab(CLI::App& app);
+Run add_store(CLI::App& app);
 Run add_bench(CLI::App& app);
 Run add_watch(CLI::App& app);
 Run add_doctor(CLI::App& app);

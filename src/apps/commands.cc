@@ -10,6 +10,8 @@ const std::vector<CommandEntry>& commands() {
       {"generate", "answers prompts with the target model", add_generate},
       {"prepare", "turns conversations that are there into training sequences", add_prepare},
       {"extract", "keeps the target's hidden states over conversations", add_extract},
+      {"store", "merges, splits, converts and repairs stores of states", add_store},
+      {"vocab", "chooses the ids a draft speaks; maps of other tools in and out", add_vocab},
       {"train", "trains a draft on a state store", add_train},
       {"evaluate", "measures acceptance, held out and in llama.cpp", add_evaluate},
       {"export", "writes a draft for llama.cpp or vLLM", add_export},

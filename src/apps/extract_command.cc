@@ -6,9 +6,16 @@
 #include "apps/stage_json.h"
 #include "base/clock.h"
 #include "extract/extract.h"
+#include "extract/take_in.h"
 
 namespace eaglet::apps {
 namespace {
+
+struct ExtractFlags {
+  ExtractOptions run;  // with the embedded target
+  TakeInOptions take;  // from files of another tool
+  bool strict = false;
+};
 
 void print(const ExtractReport& report, const ExtractOptions& options) {
   const double share = report.tokens > 0 ? 100.0 * static_cast<double>(report.supervised_tokens) /
@@ -18,48 +25,145 @@ void print(const ExtractReport& report, const ExtractOptions& options) {
   fmt::print("  {} tokens, {:.1f} % supervised, {}\n", report.tokens, share,
              human_bytes(static_cast<double>(report.state_bytes)));
   if (report.broken_lines + report.skipped_empty + report.cut_away > 0)
-    fmt::print("  left out: {} broken lines, {} nothing supervised, {} cut by the length limit\n",
-               report.broken_lines, report.skipped_empty, report.cut_away);
+    fmt::print(
+        "  left out: {} broken lines, {} without a supervised token, {} cut away by the length limit\n",
+        report.broken_lines, report.skipped_empty, report.cut_away);
   if (report.seconds > 0)
     fmt::print("  {:.0f} tokens/s over {:.1f} s\n", report.tokens_per_second, report.seconds);
+}
+
+void print(const TakeInReport& report, const TakeInOptions& options) {
+  for (const auto& one : report.left_out) fmt::print("{}: {}: {}\n", one.file, one.problem, one.reason);
+  fmt::print("{} files: {}\n", report.files, report.summary());
+  const std::int64_t refused = static_cast<std::int64_t>(report.left_out.size());
+  fmt::print("used {}, refused {}{}\n", report.used, refused,
+             report.already_done > 0 ? fmt::format(", {} were there before", report.already_done) : "");
+  if (report.unsupervised > 0)
+    fmt::print("{} without a supervised token were left out\n", report.unsupervised);
+  if (options.check_only) return;
+  fmt::print("{}\n{} documents in {}, {} tokens, {}\n", report.layers, report.documents, options.store_path,
+             report.tokens, human_bytes(static_cast<double>(report.state_bytes)));
+}
+
+Json take_in_json(const TakeInReport& r, const TakeInOptions& options) {
+  Json left_out = Json::array();
+  for (const auto& one : r.left_out)
+    left_out.push_back({{"file", one.file}, {"problem", one.problem}, {"reason", one.reason}});
+  return {{"schema", 1},
+          {"store", options.check_only ? Json(nullptr) : Json(options.store_path)},
+          {"files", r.files},
+          {"good", r.good},
+          {"doubtful", r.doubtful},
+          {"bad", r.bad},
+          {"used", r.used},
+          {"already_done", r.already_done},
+          {"left_out", left_out},
+          {"layers", r.layers},
+          {"documents", r.documents},
+          {"tokens", r.tokens},
+          {"supervised_tokens", r.supervised_tokens},
+          {"state_bytes", r.state_bytes}};
+}
+
+void add_common_flags(CLI::App& app, ExtractOptions* o) {
+  app.add_option("--model", o->model_path,
+                 "the target: a GGUF file; with --from also a transformers folder or its config.json");
+  app.add_option("--conversations", o->conversations_path, "conversations.jsonl");
+  app.add_option("--output-dir", o->store_path, "the state store; finished documents in it are kept");
+  app.add_option("--target-layer-ids", o->target_layer_ids,
+                 "layers to capture: id k is the state after k layers (default 2, L/2, L-3)")
+      ->delimiter(',');
+  app.add_option("--max-seq-len", o->max_seq_len, "cut documents to this many tokens (0: no cut)");
+  app.add_option("--store-dtype", o->store_dtype, "bf16, bf16-lossless (about 2/3 of it) or fp8 (half)")
+      ->capture_default_str();
+  app.add_flag("--drop-unsupervised", o->drop_unsupervised,
+               "leave out states that no drafting step can reach");
+  app.add_option("--writer", o->writer, "K/N: the K-th of N processes that fill the store together");
+  app.add_option("--shard-bytes", o->shard_bytes, "size at which a new file begins")->capture_default_str();
+  app.add_option("--threads", o->threads, "0: all cores")->capture_default_str();
+  app.add_option("--weights", o->weights, "arithmetic for a quantised target: auto, stored, f16, f32")
+      ->capture_default_str();
+  app.add_flag("--force", o->force, "go on although the disk seems too small");
+}
+
+void add_take_in_flags(CLI::App& app, ExtractFlags* flags) {
+  TakeInOptions* o = &flags->take;
+  app.add_option("--from", o->from, "take in states of another tool: vllm, speculators, specforge, modelopt");
+  app.add_option("DIR", o->states_path, "with --from: the folder of states");
+  app.add_flag("--check", o->check_only, "only look at the states; nothing is written");
+  app.add_flag("--strict", flags->strict, "fail when any file is refused");
+  app.add_flag("--in-place", o->in_place, "leave the states where they are, the store refers to them");
+  app.add_option("--captured-layer-ids", o->captured_layer_ids, "what each slot of the files holds, in order")
+      ->delimiter(',');
+  app.add_option("--layer-convention", o->layer_convention,
+                 "how layer ids count: input (id k = input of layer k) or output (of layer k)")
+      ->capture_default_str();
+  app.add_option("--backend", o->backend, "modelopt: hf or vllm, which made the files");
+  app.add_flag("--accept-doubtful", o->accept_doubtful, "use files with a slot of zeros all the same");
+  app.add_option("--wait-seconds", o->wait_seconds, "for a file that is locked or still being written")
+      ->capture_default_str();
+}
+
+Status run_take_in(ExtractFlags* flags, Context& context) {
+  TakeInOptions& o = flags->take;
+  const ExtractOptions& r = flags->run;
+  if (o.states_path.empty())
+    return Status(StatusCode::kUsage, "--from needs the folder of states", "eaglet extract",
+                  "eaglet extract --from " + o.from + " DIR --conversations c.jsonl ...");
+  o.conversations_path = r.conversations_path;
+  o.model_path = r.model_path;
+  o.store_path = r.store_path;
+  o.target_layer_ids = r.target_layer_ids;
+  o.max_seq_len = r.max_seq_len;
+  o.force = r.force;
+  EAGLET_ASSIGN_OR_RETURN(o.store,
+                          store_options(r.store_dtype, r.drop_unsupervised, r.shard_bytes, r.writer));
+  EAGLET_ASSIGN_OR_RETURN(const TakeInReport report, take_in_states(o, *context.progress));
+  if (context.json)
+    fmt::print("{}\n", take_in_json(report, o).dump(2));
+  else
+    print(report, o);
+  if (!flags->strict || report.left_out.empty()) return Status();
+  return Status(StatusCode::kDataLoss, fmt::format("{} files were refused", report.left_out.size()),
+                o.states_path, "the reasons are above; leave --strict out to go on without them");
+}
+
+Status run_target(const ExtractOptions& options, Context& context) {
+  for (const auto& [value, flag] :
+       {std::pair(&options.model_path, "--model"), std::pair(&options.conversations_path, "--conversations"),
+        std::pair(&options.store_path, "--output-dir")})
+    if (value->empty())
+      return Status(StatusCode::kUsage, std::string(flag) + " is required", "eaglet extract",
+                    "eaglet extract --model target.gguf --conversations c.jsonl --output-dir states");
+  EAGLET_ASSIGN_OR_RETURN(const ExtractReport report, extract(options, *context.progress));
+  if (!context.json) {
+    print(report, options);
+    return Status();
+  }
+  Json json = {{"schema", 1}, {"store", options.store_path}};
+  json.update(extract_json(report));
+  fmt::print("{}\n", json.dump(2));
+  return Status();
 }
 
 }  // namespace
 
 Run add_extract(CLI::App& app) {
   app.description(
-      "Runs the target over conversations and keeps its hidden states. Run again to go on after a stop.");
+      "Keeps the target's hidden states, or takes in what another tool kept. Run again to go on.");
   app.footer(
       "  eaglet extract --model target.gguf --conversations runs/a/conversations.jsonl --output-dir "
       "runs/a/states\n"
       "  eaglet extract --model target.gguf --conversations c.jsonl --output-dir states --target-layer-ids 2 "
-      "15 27");
-  auto options = std::make_shared<ExtractOptions>();
-  app.add_option("--model", options->model_path, "the target, a GGUF file")->required();
-  app.add_option("--conversations", options->conversations_path, "conversations.jsonl")->required();
-  app.add_option("--output-dir", options->store_path, "the state store; finished documents in it are kept")
-      ->required();
-  app.add_option("--target-layer-ids", options->target_layer_ids,
-                 "layers to capture: id k is the state after k layers (default 2, L/2, L-3)")
-      ->delimiter(',');
-  app.add_option("--max-seq-len", options->max_seq_len,
-                 "cut documents to this many tokens (0: no cut)");
-  app.add_option("--shard-bytes", options->shard_bytes, "size at which a new file begins")
-      ->capture_default_str();
-  app.add_option("--threads", options->threads, "0: all cores")->capture_default_str();
-  app.add_option("--weights", options->weights, "arithmetic for a quantised target: auto, stored, f16, f32")
-      ->capture_default_str();
-  app.add_flag("--force", options->force, "go on although the disk seems too small");
-  return [options](Context& context) -> Status {
-    EAGLET_ASSIGN_OR_RETURN(const ExtractReport report, extract(*options, *context.progress));
-    if (!context.json) {
-      print(report, *options);
-      return Status();
-    }
-    Json json = {{"schema", 1}, {"store", options->store_path}};
-    json.update(extract_json(report));
-    fmt::print("{}\n", json.dump(2));
-    return Status();
+      "15 27\n"
+      "  eaglet extract --from vllm /data/hs --conversations c.jsonl --check --strict       look first\n"
+      "  eaglet extract --from vllm /data/hs --conversations c.jsonl --model /models/target --output-dir "
+      "states");
+  auto flags = std::make_shared<ExtractFlags>();
+  add_common_flags(app, &flags->run);
+  add_take_in_flags(app, flags.get());
+  return [flags](Context& context) -> Status {
+    return flags->take.from.empty() ? run_target(flags->run, context) : run_take_in(flags.get(), context);
   };
 }
 

@@ -13,7 +13,7 @@ Run add_plan(CLI::App& app) {
   app.footer(
       "  eaglet plan --model target.gguf --conversations c.jsonl --max-seq-len 8192 --states-dir runs/a\n"
       "  eaglet plan --hidden-size 7168 --slots 4 --samples 37312 --mean-tokens 2205 --states-dir /data\n"
-      "  eaglet plan --hidden-size 7168 --slots 4 --lengths lengths.jsonl --max-tokens 8192 --json");
+      "  eaglet plan --hidden-size 7168 --slots 4 --lengths lengths.jsonl --max-seq-len 8192 --json");
   auto states = std::make_shared<PlanStatesFlags>();
   add_plan_states_flags(app, states.get());
   return [states](Context& context) -> Status {

@@ -6,9 +6,11 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "extract/extract.h"
 #include "formats/conversations.h"
 #include "formats/layer_ids.h"
 #include "formats/target_model.h"
+#include "store/state_codec.h"
 
 namespace eaglet::apps {
 namespace {
@@ -40,7 +42,7 @@ Result<std::vector<DocumentSize>> read_lengths(const std::string& path) {
   return sizes;
 }
 
-Result<std::vector<DocumentSize>> document_sizes(const PlanStatesFlags& flags) {
+Result<std::vector<DocumentSize>> document_sizes(const PlanStatesFlags& flags, std::int64_t limit) {
   if (!flags.lengths.empty()) return read_lengths(flags.lengths);
   std::vector<DocumentSize> sizes;
   if (flags.samples > 0) {
@@ -49,10 +51,14 @@ Result<std::vector<DocumentSize>> document_sizes(const PlanStatesFlags& flags) {
     sizes.assign(static_cast<std::size_t>(flags.samples), {flags.mean_tokens, 8});
     return sizes;
   }
-  EAGLET_ASSIGN_OR_RETURN(const ConversationFile file, read_conversations(flags.conversations));
-  for (const Conversation& row : file.conversations)
-    sizes.push_back(
-        {static_cast<std::int64_t>(row.input_ids.size()), static_cast<std::int64_t>(row.id.size())});
+  EAGLET_ASSIGN_OR_RETURN(ConversationFile file, read_conversations(flags.conversations));
+  for (Conversation& row : file.conversations) {
+    if (limit > 0 && static_cast<std::int64_t>(row.loss_mask.size()) > limit)
+      row.loss_mask.resize(static_cast<std::size_t>(limit));
+    const KeptRows kept = kept_rows(row.loss_mask, true);
+    sizes.push_back({static_cast<std::int64_t>(row.input_ids.size()),
+                     static_cast<std::int64_t>(row.id.size()), kept.aux_rows, kept.last_rows()});
+  }
   return sizes;
 }
 
@@ -101,6 +107,9 @@ void add_plan_states_flags(CLI::App& app, PlanStatesFlags* flags) {
   app.add_option("--states-dir", flags->output_dir, "where the states will lie: its free space counts")
       ->capture_default_str();
   app.add_option("--free-bytes", flags->free_bytes, "instead: so much is free");
+  app.add_option("--store-dtype", flags->store_dtype, "bf16, bf16-lossless or fp8")->capture_default_str();
+  app.add_flag("--drop-unsupervised", flags->drop_unsupervised,
+               "without states that no drafting step can reach (needs --conversations)");
   app.add_option("--shard-bytes", flags->shard_bytes, "size at which a new file begins")
       ->capture_default_str();
   app.add_flag("--force", flags->force, "do not fail when the disk is too small");
@@ -112,14 +121,17 @@ bool wants_states_plan(const PlanStatesFlags& flags) {
 
 Result<StatesPlan> plan_states(const PlanStatesFlags& flags) {
   StatesPlan plan;
+  EAGLET_ASSIGN_OR_RETURN(const StoreWriterOptions store,
+                          store_options(flags.store_dtype, flags.drop_unsupervised, flags.shard_bytes, ""));
   EAGLET_ASSIGN_OR_RETURN(plan.header, plan_header(flags));
-  EAGLET_ASSIGN_OR_RETURN(std::vector<DocumentSize> sizes, document_sizes(flags));
   const std::int64_t limit = flags.max_seq_len;
+  EAGLET_ASSIGN_OR_RETURN(std::vector<DocumentSize> sizes, document_sizes(flags, limit));
   for (DocumentSize& size : sizes) {
     plan.uncut_tokens += size.tokens;
     if (limit > 0) size.tokens = std::min(size.tokens, limit);
   }
-  plan.forecast = forecast_store(plan.header, sizes, flags.shard_bytes);
+  if (store.encoding == StateEncoding::kFp8) plan.header.dtype = Dtype::kF8E4M3;
+  plan.forecast = forecast_store(plan.header, sizes, store);
   plan.free_bytes = flags.free_bytes;
   if (plan.free_bytes == 0) {
     EAGLET_ASSIGN_OR_RETURN(plan.free_bytes, free_disk_bytes(flags.output_dir));
@@ -137,6 +149,7 @@ Json states_plan_json(const StatesPlan& plan) {
           {"bytes_per_token", f.bytes_per_token},
           {"state_bytes", f.state_bytes},
           {"needed_bytes", f.needed_bytes},
+          {"exact", f.exact},
           {"shards", f.shards},
           {"free_bytes", plan.free_bytes},
           {"fits", f.needed_bytes <= plan.free_bytes}};

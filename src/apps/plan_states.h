@@ -15,11 +15,11 @@ namespace eaglet::apps {
 /// What `eaglet plan` has to know to tell the bytes of states. Lengths come from conversations, from a file
 /// of lengths, or from a count and a mean; the shape from a target model or from two numbers.
 struct PlanStatesFlags {
-  std::string model, conversations, lengths, output_dir = ".";
+  std::string model, conversations, lengths, output_dir = ".", store_dtype = "bf16";
   std::vector<std::int32_t> target_layer_ids;
   std::int64_t max_seq_len = 0, samples = 0, mean_tokens = 0, hidden_size = 0, slots = 0;
   std::uint64_t free_bytes = 0, shard_bytes = std::uint64_t{1} << 30;
-  bool force = false;
+  bool drop_unsupervised = false, force = false;
 };
 
 struct StatesPlan {

@@ -126,7 +126,10 @@ Result<Json> extract_plan(const Recipe& recipe, const Facts& facts) {
   header.aux_layers = facts.layers;
   const std::vector<DocumentSize> documents(static_cast<std::size_t>(plan.prompts),
                                             {facts.sequence_tokens, 12});
-  const Forecast forecast = forecast_store(header, documents, recipe.extract.shard_bytes);
+  EAGLET_ASSIGN_OR_RETURN(const StoreWriterOptions store,
+                          store_options(recipe.extract.store_dtype, false, recipe.extract.shard_bytes, ""));
+  if (store.encoding == StateEncoding::kFp8) header.dtype = Dtype::kF8E4M3;
+  const Forecast forecast = forecast_store(header, documents, store);
   double free_bytes = plan.free_terabytes * 1e12;
   if (free_bytes <= 0) {
     EAGLET_ASSIGN_OR_RETURN(const std::uint64_t now, free_disk_bytes(recipe.output_dir));

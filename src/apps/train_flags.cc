@@ -21,6 +21,9 @@ void add_data_flags(CLI::App& app, TrainOptions& o) {
 
 void add_draft_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--from", o.from, "warm start from a draft directory (ours, speculators, SpecForge)");
+  app.add_option(
+      "--vocab-map", o.vocab_map,
+      "a draft vocabulary to take (eaglet vocab, or another tool's); refused when it is for other data");
   app.add_option("--draft-vocab-size", o.draft_vocab_size,
                  "tokens the draft can propose, the most frequent ones; 0 = all (with --from: that draft's)");
   app.add_option("--draft-arch", o.draft_arch, "llama or qwen3 (norms on q and k)");

@@ -177,7 +177,8 @@ Status read_flags(const Json& top, bool flat, DraftConfig* c) {
       list != nullptr && list->is_array() && !list->empty()) {
     architecture = list->front().is_string() ? list->front().get<std::string>() : "";
   }
-  if (flat && c->norm_output && architecture != "LlamaEagle3DraftModel") {
+  const bool own = fields.find("eaglet") != nullptr;  // written by us: the carried state
+  if (flat && c->norm_output && !own && architecture != "LlamaEagle3DraftModel") {
     return bad("\"norm_output\": true means two different things in configs of this kind",
                "set it to true in a speculators-style config if the normed state is carried to the next "
                "step, else to false");

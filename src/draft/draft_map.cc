@@ -49,9 +49,9 @@ Status check_against_flags(const std::vector<std::int64_t>& d2t, const std::vect
   return bad_map("d2t and t2d name different tokens");
 }
 
-Result<std::vector<std::int64_t>> read_sized(const SafetensorsFile& file, const char* name, std::int64_t size,
+Result<std::vector<std::int64_t>> read_sized(const TensorSource& source, const char* name, std::int64_t size,
                                              const char* size_name) {
-  EAGLET_ASSIGN_OR_RETURN(auto values, file.read_i64(name));
+  EAGLET_ASSIGN_OR_RETURN(auto values, source.find(name)->read_i64());
   if (static_cast<std::int64_t>(values.size()) != size) {
     return Status(StatusCode::kDataLoss,
                   fmt::format("{} has {} entries, but {} is {}", name, values.size(), size_name, size), name);
@@ -61,23 +61,23 @@ Result<std::vector<std::int64_t>> read_sized(const SafetensorsFile& file, const 
 
 }  // namespace
 
-Result<DraftVocab> read_draft_map(const SafetensorsFile& file, const DraftConfig& config, bool* ascending) {
+Result<DraftVocab> read_draft_map(const TensorSource& source, const DraftConfig& config, bool* ascending) {
   *ascending = true;
   const bool reduced = config.draft_vocab < config.vocab;
-  if (file.find("d2t") == nullptr) {
+  if (source.find("d2t") == nullptr) {
     if (!reduced) return full_vocab(config.vocab);
     return bad_map(
         fmt::format("no map, though the draft speaks {} of {} tokens", config.draft_vocab, config.vocab));
   }
-  EAGLET_ASSIGN_OR_RETURN(const auto d2t, read_sized(file, "d2t", config.draft_vocab, "draft_vocab_size"));
+  EAGLET_ASSIGN_OR_RETURN(const auto d2t, read_sized(source, "d2t", config.draft_vocab, "draft_vocab_size"));
   // Any value beyond the vocabulary is nonsense either way; checked here so that no sum below can overflow.
   for (const std::int64_t value : d2t) {
     if (value < -config.vocab || value > config.vocab)
       return bad_map(fmt::format("entry {} is out of range", value));
   }
-  const bool has_flags = file.find("t2d") != nullptr;
+  const bool has_flags = source.find("t2d") != nullptr;
   if (has_flags) {
-    EAGLET_ASSIGN_OR_RETURN(const auto flags, read_sized(file, "t2d", config.vocab, "vocab_size"));
+    EAGLET_ASSIGN_OR_RETURN(const auto flags, read_sized(source, "t2d", config.vocab, "vocab_size"));
     EAGLET_RETURN_IF_ERROR(check_against_flags(d2t, flags));
   } else if (reduced && std::all_of(d2t.begin(), d2t.end(), [](auto offset) { return offset == 0; })) {
     return bad_map("the map is all zeros and there is no t2d to confirm it");

@@ -8,9 +8,10 @@
 #include <optional>
 
 #include "base/files.h"
+#include "draft/draft_gguf.h"
 #include "draft/draft_map.h"
 #include "draft/draft_weights.h"
-#include "formats/safetensors.h"
+#include "draft/tensor_source.h"
 
 namespace eaglet {
 namespace {
@@ -51,27 +52,29 @@ std::optional<std::string> skip_reason(const std::string& name) {
 
 class Reader {
  public:
-  Reader(const SafetensorsFile& file, const ReadDraftOptions& options, LoadReport* report)
-      : file_(file), options_(options), report_(report) {}
+  Reader(const TensorSource& source, const ReadDraftOptions& options, LoadReport* report)
+      : source_(source), options_(options), report_(report) {}
 
   Result<DraftWeights> read(const DraftConfig& config) {
     draft_.config = config;
     draft_.table = parameter_table(config, options_.train_head);
     EAGLET_RETURN_IF_ERROR(index_names());
-    EAGLET_ASSIGN_OR_RETURN(draft_.vocab, read_draft_map(file_, config, &ascending_));
+    EAGLET_ASSIGN_OR_RETURN(draft_.vocab, read_draft_map(source_, config, &ascending_));
     EAGLET_RETURN_IF_ERROR(check_tensors());
     EAGLET_RETURN_IF_ERROR(check_leftovers());
     draft_.values.resize(static_cast<std::size_t>(draft_.table.back().offset + draft_.table.back().elements));
     for (const ParameterInfo& info : draft_.table) EAGLET_RETURN_IF_ERROR(load(info));
     EAGLET_RETURN_IF_ERROR(load_embedding());
     report_skipped();
+    if (report_ != nullptr)
+      report_->notes.insert(report_->notes.end(), source_.notes.begin(), source_.notes.end());
     if (!ascending_) sort_head();
     return std::move(draft_);
   }
 
  private:
   Status index_names() {
-    for (const SafetensorsEntry& entry : file_.entries()) {
+    for (const SourceTensor& entry : source_.tensors) {
       const auto [it, fresh] = entries_.emplace(our_name(entry.name), &entry);
       if (fresh) continue;
       return Status(StatusCode::kDataLoss,
@@ -126,7 +129,7 @@ class Reader {
 
   // A tensor that has no place in the draft but would change what it computes.
   Status check_leftovers() const {
-    for (const SafetensorsEntry& entry : file_.entries()) {
+    for (const SourceTensor& entry : source_.tensors) {
       const std::string name = our_name(entry.name);
       if (draft_.find(name) != nullptr || name == kEmbedding || skip_reason(name)) continue;
       return Status(StatusCode::kConfig,
@@ -149,12 +152,10 @@ class Reader {
     return {};
   }
 
-  Status convert(const SafetensorsEntry& entry, float* values) {
-    const std::int64_t n = entry.elements();
-    if (!convert_to_f32(entry.dtype, file_.data(entry), static_cast<std::size_t>(n), values)) {
-      return Status(StatusCode::kDataLoss, fmt::format("{} has type {}; F32, BF16, F16 and F64 are read",
-                                                       entry.name, dtype_name(entry.dtype)));
-    }
+  Status convert(const SourceTensor& entry, float* values) {
+    std::int64_t n = 1;
+    for (const std::int64_t size : entry.shape) n *= size;
+    EAGLET_RETURN_IF_ERROR(entry.read_f32(values));
     for (std::int64_t i = 0; i < n; ++i) {
       if (!std::isfinite(values[i])) {
         return Status(StatusCode::kNumeric,
@@ -173,7 +174,7 @@ class Reader {
                     fmt::format("{} has shape {}, but the config needs {}", it->second->name,
                                 shape_text(it->second->shape), shape_text(shape)));
     }
-    draft_.embed_tokens.resize(static_cast<std::size_t>(it->second->elements()));
+    draft_.embed_tokens.resize(static_cast<std::size_t>(draft_.config.vocab * draft_.config.hidden));
     EAGLET_RETURN_IF_ERROR(convert(*it->second, draft_.embed_tokens.data()));
     if (report_ != nullptr) report_->loaded.push_back(it->second->name);
     return {};
@@ -205,11 +206,11 @@ class Reader {
           "the draft vocabulary was not stored in ascending order; ids and head rows were sorted");
   }
 
-  const SafetensorsFile& file_;
+  const TensorSource& source_;
   const ReadDraftOptions& options_;
   LoadReport* report_;
   DraftWeights draft_;
-  std::map<std::string, const SafetensorsEntry*> entries_;
+  std::map<std::string, const SourceTensor*> entries_;
   bool ascending_ = true;
 };
 
@@ -230,24 +231,24 @@ Result<DraftConfig> read_config_file(const std::string& path, const ReadDraftOpt
 
 }  // namespace
 
-Result<DraftWeights> read_draft(const std::string& directory, const ReadDraftOptions& options,
-                                LoadReport* report) {
-  EAGLET_ASSIGN_OR_RETURN(const DraftConfig config, read_config_file(directory + "/config.json", options));
-  const std::string path = directory + "/model.safetensors";
-  if (!path_exists(path)) {
-    return Status(
-        StatusCode::kNotFound, "no model.safetensors", directory,
-        "a draft is one config.json and one model.safetensors; convert pickled or split weights first");
-  }
-  EAGLET_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::open(path));
+Result<DraftWeights> read_draft_from(const TensorSource& source, const DraftConfig& config,
+                                     const ReadDraftOptions& options, LoadReport* report) {
   try {
-    Reader reader(file, options, report);
+    Reader reader(source, options, report);
     auto draft = reader.read(config);
-    if (!draft.ok()) return draft.status().at(path);
+    if (!draft.ok()) return draft.status().at(source.path);
     return draft;
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kNoSpace, "not enough memory for this draft", path);
+    return Status(StatusCode::kNoSpace, "not enough memory for this draft", source.path);
   }
+}
+
+Result<DraftWeights> read_draft(const std::string& directory, const ReadDraftOptions& options,
+                                LoadReport* report) {
+  if (directory.ends_with(".gguf")) return read_draft_gguf(directory, options, report);
+  EAGLET_ASSIGN_OR_RETURN(const DraftConfig config, read_config_file(directory + "/config.json", options));
+  EAGLET_ASSIGN_OR_RETURN(const TensorSource source, open_tensor_source(directory));
+  return read_draft_from(source, config, options, report);
 }
 
 Result<DraftWeights> read_draft(const std::string& directory, bool train_head, LoadReport* report) {

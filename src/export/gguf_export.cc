@@ -3,6 +3,7 @@
 #include <cmath>
 #include <new>
 
+#include "draft/draft_gguf.h"
 #include "export/export.h"
 #include "export/gguf_writer.h"
 
@@ -10,26 +11,30 @@ namespace eaglet {
 namespace {
 
 constexpr const char* kPlain =
-    "for llama.cpp train one layer on three captured layers with full attention and with norm_output and "
-    "fc_norm off; "
+    "for llama.cpp train one layer on three captured layers without fc_norm, q/k norms and biases; "
     "or export to the speculators layout for vLLM";
 
 Status refuse(std::string what, std::string todo = kPlain) {
   return Status(StatusCode::kConfig, "llama.cpp cannot serve this draft: " + what, {}, std::move(todo));
 }
 
-// What llama.cpp's eagle3 graph lacks. It would run such a draft all the same, with other results.
+// What has no place in llama.cpp's files. What it would only ignore is a warning (loader_warnings.h).
 Status check_servable(const DraftConfig& c) {
   if (c.num_layers != 1) return refuse(fmt::format("it has {} layers, llama.cpp runs one", c.num_layers));
   if (c.num_aux() != 3)
     return refuse(fmt::format("it reads {} captured layers, llama.cpp feeds three", c.num_aux()));
   if (c.fc_norm) return refuse("fc_norm (a norm per captured layer) is unknown there");
-  if (c.norm_output) return refuse("norm_output (the normed state is carried on) is unknown there");
   if (c.qk_norm) return refuse("q_norm and k_norm are unknown there");
-  for (const std::int64_t window : c.sliding_window) {
+  if (c.attention_bias || c.mlp_bias) return refuse("biases have no place in its tensor list");
+  return {};
+}
+
+// What llama.cpp would run all the same, with other results (loader_warnings.h).
+Status check_ignored(const DraftConfig& c) {
+  if (c.norm_output) return refuse("norm_output (the normed state is carried on) is unknown there");
+  for (const std::int64_t window : c.sliding_window)
     if (window > 0)
       return refuse(fmt::format("it attends within a window of {}; llama.cpp always attends to all", window));
-  }
   return {};
 }
 
@@ -210,14 +215,16 @@ Status write_draft_gguf(const DraftWeights& draft, const GgufTarget& target, Ggu
   const GgufPtr gguf(gguf_init_empty());
   set_metadata(gguf.get(), c, target, rope.attention_scaling, file.number);
   copy_tokenizer(target.header.get(), gguf.get());
+  gguf_set_val_str(gguf.get(), kDraftConfigKey, json_line(draft_config_to_json(c)).c_str());
   return write_gguf(gguf.get(), tensors.list, path);
 }
 
 }  // namespace
 
 Status export_gguf(const DraftWeights& draft, const std::string& target_gguf, GgufType type,
-                   const std::string& path) {
+                   const std::string& path, bool despite_ignored) {
   EAGLET_RETURN_IF_ERROR(check_servable(draft.config));
+  if (!despite_ignored) EAGLET_RETURN_IF_ERROR(check_ignored(draft.config));
   EAGLET_ASSIGN_OR_RETURN(const GgufTarget target, read_gguf_target(target_gguf));
   if (Status status = check_target(draft, target); !status.ok()) return status.at(target_gguf);
   try {

@@ -4,7 +4,7 @@
 
 #include "base/files.h"
 #include "export/export.h"
-#include "formats/safetensors.h"
+#include "export/weights_file.h"
 
 namespace eaglet {
 namespace {
@@ -45,8 +45,13 @@ Status check_verifier(const std::string& verifier, DraftConfig* config) {
 
 }  // namespace
 
+const char* weight_dtype_name(WeightDtype dtype) {
+  static constexpr const char* kNames[] = {"float32", "bfloat16", "float16"};
+  return kNames[static_cast<std::size_t>(dtype)];
+}
+
 Status export_speculators(const DraftWeights& draft, const std::vector<float>& target_embeddings,
-                          const std::string& verifier, const std::string& directory) {
+                          const std::string& verifier, const std::string& directory, WeightDtype dtype) {
   DraftWeights copy = draft;
   EAGLET_RETURN_IF_ERROR(check_verifier(verifier, &copy.config));
   if (copy.embed_tokens.empty()) copy.embed_tokens = target_embeddings;
@@ -57,7 +62,17 @@ Status export_speculators(const DraftWeights& draft, const std::vector<float>& t
                   {}, "give the model that the draft was trained for");
   }
   EAGLET_RETURN_IF_ERROR(make_directories(directory));
-  return write_draft(directory, copy);
+  std::vector<NamedWeight> weights = {
+      {"embed_tokens.weight", {copy.config.vocab, copy.config.hidden}, copy.embed_tokens.data()}};
+  for (const ParameterInfo& info : copy.table)
+    weights.push_back({info.name, info.shape, copy.values.data() + info.offset});
+  EAGLET_RETURN_IF_ERROR(write_weights(directory + "/model.safetensors", weights, copy.vocab, dtype));
+  Json config = draft_config_to_json(copy.config);
+  config["dtype"] = weight_dtype_name(dtype);
+  // Only this dict becomes vLLM's draft config, and vLLM takes the width of fc from here.
+  if (copy.config.num_aux() != 3)
+    config["transformer_layer_config"]["num_aux_hidden_states"] = copy.config.num_aux();
+  return write_json_file(directory + "/config.json", config);
 }
 
 }  // namespace eaglet

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <unordered_set>
 
@@ -14,6 +15,7 @@
 #include "formats/length_limit.h"
 #include "formats/target_model.h"
 #include "store/forecast.h"
+#include "store/state_codec.h"
 #include "store/store.h"
 #include "verifier/state_taker.h"
 #include "verifier/target.h"
@@ -115,13 +117,17 @@ Status nothing_to_learn(const Work& work, const ExtractOptions& options, std::ui
                 where, fmt::format("give --max-seq-len {} or more", work.least_useful_limit));
 }
 
-Status tell_forecast(const Work& work, const ExtractOptions& options, const StoreHeader& header,
-                     Progress& progress) {
+DocumentSize document_size(const Conversation& document) {
+  const KeptRows kept = kept_rows(document.loss_mask, true);
+  return {static_cast<std::int64_t>(document.input_ids.size()), static_cast<std::int64_t>(document.id.size()),
+          kept.aux_rows, kept.last_rows()};
+}
+
+Status tell_forecast(const Work& work, const ExtractOptions& options, const StoreWriterOptions& store,
+                     const StoreHeader& header, Progress& progress) {
   std::vector<DocumentSize> sizes;
-  for (const Conversation& document : work.documents)
-    sizes.push_back({static_cast<std::int64_t>(document.input_ids.size()),
-                     static_cast<std::int64_t>(document.id.size())});
-  const Forecast forecast = forecast_store(header, sizes, options.shard_bytes);
+  for (const Conversation& document : work.documents) sizes.push_back(document_size(document));
+  const Forecast forecast = forecast_store(header, sizes, store);
   EAGLET_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, free_disk_bytes(options.store_path));
   EAGLET_RETURN_IF_ERROR(check_forecast(forecast, free_bytes, options.store_path, options.force));
   progress.note("captured: " + describe_layer_ids(header.aux_layers, header.target_layers) +
@@ -184,19 +190,47 @@ Status add_totals(const ExtractOptions& options, ExtractReport* report) {
 
 }  // namespace
 
+Result<WriterShare> writer_share(const std::string& writer) {
+  if (writer.empty()) return WriterShare();
+  unsigned index = 0, count = 0;
+  int end = 0;
+  if (std::sscanf(writer.c_str(), "%5u/%5u%n", &index, &count, &end) == 2 &&
+      end == static_cast<int>(writer.size()) && index >= 1 && index <= count)
+    return WriterShare{index - 1, count};
+  return Status(StatusCode::kUsage, "'" + writer + "' is no share of the work", "--writer",
+                "K/N: the K-th of N processes, for example 1/4 to 4/4");
+}
+
+Result<StoreWriterOptions> store_options(const std::string& store_dtype, bool drop_unsupervised,
+                                         std::uint64_t shard_bytes, const std::string& writer) {
+  StoreWriterOptions options;
+  EAGLET_ASSIGN_OR_RETURN(options.encoding, state_encoding_from_name(store_dtype));
+  options.drop_unsupervised = drop_unsupervised;
+  options.shard_bytes = shard_bytes;
+  options.parallel = !writer.empty();
+  return options;
+}
+
 Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress) {
   EAGLET_RETURN_IF_ERROR(check_options(options));
   EAGLET_ASSIGN_OR_RETURN(ConversationFile file, read_conversations(options.conversations_path));
   EAGLET_ASSIGN_OR_RETURN(const TargetFacts facts, read_target_facts(options.model_path));
   EAGLET_ASSIGN_OR_RETURN(std::vector<std::int32_t> layers, choose_layers(options, facts));
-  const StoreHeader header = header_for(facts, std::move(layers));
+  EAGLET_ASSIGN_OR_RETURN(
+      const StoreWriterOptions store,
+      store_options(options.store_dtype, options.drop_unsupervised, options.shard_bytes, options.writer));
+  EAGLET_ASSIGN_OR_RETURN(const WriterShare share, writer_share(options.writer));
+  StoreHeader header = header_for(facts, std::move(layers));
+  if (store.encoding == StateEncoding::kFp8) header.dtype = Dtype::kF8E4M3;
   EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<StoreWriter> writer,
-                          StoreWriter::open(options.store_path, header, options.shard_bytes));
+                          StoreWriter::open(options.store_path, header, store));
   for (const std::string& note : writer->recovery_notes()) progress.note(note);
   if (!file.broken.empty())
     progress.note(fmt::format("{} lines of {} cannot be used (first: line {}, {})", file.broken.size(),
                               options.conversations_path, file.broken[0].line, file.broken[0].reason));
 
+  if (share.count > 1)
+    std::erase_if(file.conversations, [&](const Conversation& row) { return !share.has(row.id); });
   const auto rows = static_cast<std::uint64_t>(file.conversations.size());
   EAGLET_ASSIGN_OR_RETURN(Work work,
                           plan_work(std::move(file.conversations), options, facts, writer->finished_ids()));
@@ -213,7 +247,7 @@ Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress)
   report.skipped_empty = work.skipped_empty;
   report.cut_away = work.cut_away;
   if (!work.documents.empty()) {
-    EAGLET_RETURN_IF_ERROR(tell_forecast(work, options, header, progress));
+    EAGLET_RETURN_IF_ERROR(tell_forecast(work, options, store, header, progress));
     progress.begin("extract", rows - static_cast<std::uint64_t>(work.skipped_empty + work.cut_away),
                    "documents", static_cast<std::uint64_t>(work.already_done));
     EAGLET_RETURN_IF_ERROR(take_states(&work, options, header, writer.get(), &report, progress));

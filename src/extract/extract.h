@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/progress.h"
 #include "base/status.h"
+#include "store/store.h"
 
 namespace eaglet {
 
@@ -16,6 +18,9 @@ struct ExtractOptions {
   std::vector<std::int32_t> target_layer_ids;  // empty: [2, L/2, L-3]; the last state is always added
   std::int64_t max_seq_len = 0;                // cut documents to this many tokens; 0 = no cut
   std::uint64_t shard_bytes = std::uint64_t{1} << 30;
+  std::string store_dtype = "bf16";  // bf16 | bf16-lossless | fp8
+  bool drop_unsupervised = false;    // no states that no drafting step can reach
+  std::string writer;  // "2/4": the second of four processes that share the documents by their ids
   int threads = 0;
   std::string weights = "auto";  // auto | stored | f16 | f32: TargetWeightsAs
   bool force = false;            // go on although the forecast does not fit the disk
@@ -28,6 +33,17 @@ struct ExtractReport {
   std::uint64_t state_bytes = 0;                   // whole store on disk
   double seconds = 0, tokens_per_second = 0;       // this run
 };
+
+/// Form, shard size and sharing of a store as the options say. kUsage for an unknown form or a wrong "k/n".
+Result<StoreWriterOptions> store_options(const std::string& store_dtype, bool drop_unsupervised,
+                                         std::uint64_t shard_bytes, const std::string& writer);
+
+/// Which documents are this process's: those whose id hashes to it.
+struct WriterShare {
+  std::uint64_t index = 0, count = 1;
+  bool has(const std::string& id) const { return count == 1 || xxh64(id) % count == index; }
+};
+Result<WriterShare> writer_share(const std::string& writer);
 
 Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress);
 

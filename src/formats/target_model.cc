@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "formats/gguf_file.h"
 #include "formats/target_architectures.h"
+#include "formats/transformers_target.h"
 
 namespace eaglet {
 namespace {
@@ -268,11 +269,13 @@ Result<TargetFacts> facts_of(const GgufFile& file) {
 }  // namespace
 
 Result<TargetFacts> read_target_facts(const std::string& path) {
+  if (is_transformers_target(path)) return read_transformers_facts(path);
   EAGLET_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
   return facts_of(file);
 }
 
 Result<TargetWeights> read_target_weights(const std::string& path) {
+  if (is_transformers_target(path)) return read_transformers_weights(path);
   EAGLET_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
   EAGLET_ASSIGN_OR_RETURN(const TargetFacts facts, facts_of(file));
   TargetWeights weights;

@@ -483,6 +483,11 @@ class Machine {
         return reduce();
       case 'b':
         return build();
+      case 0x81:  // NEWOBJ: an object of a class, which always is code
+        if (stack_.size() >= 2 && stack_[stack_.size() - 2].kind == Item::Kind::kGlobal)
+          return refused(fmt::format("it would make a {}.{}", stack_[stack_.size() - 2].module,
+                                     stack_[stack_.size() - 2].name));
+        [[fallthrough]];
       default:
         return refused(
             fmt::format("it holds something made by pickle opcode 0x{:02x}, which is not data", op));

@@ -21,7 +21,14 @@ void add_config(const DraftConfig& config, Json* facts) {
   f["vocab"] = config.vocab;
   f["draft_vocab"] = config.draft_vocab;
   f["aux_layers"] = config.aux_layers;
-  f["rope"] = fmt::format("{}, theta {}", config.rope.type, config.rope.theta);
+  f["rope"] = fmt::format("{}, base {}, factor {}", config.rope.type, config.rope.theta, config.rope.factor);
+  if (config.head_dim >= 2 && config.head_dim <= 4096 && config.head_dim % 2 == 0) {
+    const RopeTable rope = rope_table(config.rope, config.head_dim, config.max_position_embeddings);
+    Json frequencies = Json::array();
+    for (std::size_t i = 0; i < rope.inv_freq.size() && i < 8; ++i) frequencies.push_back(rope.inv_freq[i]);
+    f["rope_inverse_frequencies"] = std::move(frequencies);  // the first eight
+    f["rope_attention_factor"] = rope.attention_scaling;
+  }
   f["ttt_steps"] = config.ttt_steps;
   Json flags = Json::array();
   if (config.norm_before_residual) flags.push_back("norm_before_residual");

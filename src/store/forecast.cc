@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "store/shard_format.h"
+#include "store/state_codec.h"
 
 namespace eaglet {
 namespace {
@@ -47,24 +48,41 @@ class ShardCounter {
 
 }  // namespace
 
+namespace {
+
+std::uint64_t payload_bytes(const StoreHeader& header, const DocumentSize& document,
+                            const StoreWriterOptions& options) {
+  const bool dropped = options.drop_unsupervised && document.aux_rows >= 0;
+  const bool planes = options.encoding == StateEncoding::kPlanes;
+  const auto form = static_cast<std::uint8_t>(planes ? StateEncoding::kRaw : options.encoding);
+  const std::uint64_t bytes =
+      fixed_payload_bytes(header, static_cast<std::uint8_t>(form | (dropped ? kDroppedRows : 0)),
+                          dropped ? document.aux_rows : document.tokens, dropped ? document.last_rows : 0);
+  return planes ? static_cast<std::uint64_t>(static_cast<double>(bytes) * kLosslessShare) : bytes;
+}
+
+}  // namespace
+
 Forecast forecast_store(const StoreHeader& header, const std::vector<DocumentSize>& documents,
-                        std::uint64_t shard_bytes) {
+                        const StoreWriterOptions& options) {
   Forecast forecast;
   forecast.bytes_per_token = static_cast<std::uint64_t>(header.slots() * header.hidden) * 2;
-  ShardCounter shards(header, shard_bytes);
+  forecast.exact = options.encoding != StateEncoding::kPlanes;
+  ShardCounter shards(header, options.shard_bytes);
   for (const DocumentSize& document : documents) {
     ++forecast.documents;
     forecast.tokens += document.tokens;
     RecordHead head = {};
     head.tokens = static_cast<std::uint32_t>(document.tokens);
     head.name_bytes = static_cast<std::uint16_t>(document.name_bytes);
-    const std::uint64_t states = static_cast<std::uint64_t>(document.tokens) * forecast.bytes_per_token;
-    shards.add(head.states_offset() + round_up(states, kShardAlignment), states,
+    const std::uint64_t unpacked = static_cast<std::uint64_t>(document.tokens) * forecast.bytes_per_token;
+    const std::uint64_t payload = payload_bytes(header, document, options);
+    forecast.state_bytes += payload;
+    shards.add(head.states_offset() + round_up(payload, kShardAlignment), unpacked,
                static_cast<std::uint64_t>(document.name_bytes));
   }
   shards.finish();
   forecast.shards = shards.shards();
-  forecast.state_bytes = static_cast<std::uint64_t>(forecast.tokens) * forecast.bytes_per_token;
   forecast.needed_bytes = shards.total();
   return forecast;
 }
@@ -87,7 +105,8 @@ Status check_forecast(const Forecast& forecast, std::uint64_t free_bytes, const 
                   forecast_text(forecast, free_bytes)),
       store_path,
       "free some space; or capture fewer layers (--target-layer-ids), cut documents shorter (--max-seq-len), "
-      "use fewer conversations, make states on demand instead of storing all: train in parts with "
+      "use fewer conversations, store them smaller (--store-dtype fp8, --drop-unsupervised), make states on "
+      "demand instead of storing all: train in parts with "
       "--drop-states between them; or go on with --force");
 }
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "store/state_codec.h"
 #include "store/store_test_helpers.h"
 
 namespace eaglet {
@@ -48,29 +49,36 @@ TEST(Forecast, TheFullReferenceRun) {
 }
 
 TEST(Forecast, IsWhatTheWriterMakesToTheByte) {
-  const StoreHeader header = small_header();
+  StoreHeader header = small_header();
   std::vector<DocumentStates> made;
   std::vector<DocumentSize> planned;
   for (int i = 0; i < 40; ++i) {
     made.push_back(random_document(header, i, 1 + (i * 37) % 90));
+    const KeptRows kept = kept_rows(made.back().loss_mask, true);
     planned.push_back({static_cast<std::int64_t>(made.back().input_ids.size()),
-                       static_cast<std::int64_t>(made.back().id.size())});
+                       static_cast<std::int64_t>(made.back().id.size()), kept.aux_rows, kept.last_rows()});
   }
-  for (const std::uint64_t shard_bytes :
-       {std::uint64_t{2048}, std::uint64_t{10000}, std::uint64_t{1} << 30}) {
-    const std::string directory = test_directory(std::to_string(shard_bytes));
-    write_store(directory, header, made, shard_bytes);
-    std::uint64_t written = 0;
-    std::int64_t shards = 0;
-    for (const auto& file : std::filesystem::directory_iterator(directory)) {
-      if (file.path().extension() != ".shard") continue;
-      written += file.file_size();
-      ++shards;
-    }
-    const Forecast forecast = forecast_store(header, planned, shard_bytes);
-    EXPECT_EQ(forecast.needed_bytes, written) << shard_bytes;
-    EXPECT_EQ(forecast.shards, shards) << shard_bytes;
-  }
+  int stores = 0;
+  for (const StateEncoding encoding : {StateEncoding::kRaw, StateEncoding::kFp8})
+    for (const bool drop : {false, true})
+      for (const std::uint64_t shard_bytes :
+           {std::uint64_t{2048}, std::uint64_t{10000}, std::uint64_t{1} << 30}) {
+        header.dtype = encoding == StateEncoding::kFp8 ? Dtype::kF8E4M3 : Dtype::kBF16;
+        const StoreWriterOptions options{shard_bytes, encoding, drop};
+        const std::string directory = test_directory(std::to_string(stores++));
+        write_store(directory, header, made, options);
+        std::uint64_t written = 0;
+        std::int64_t shards = 0;
+        for (const auto& file : std::filesystem::directory_iterator(directory)) {
+          if (file.path().extension() != ".shard") continue;
+          written += file.file_size();
+          ++shards;
+        }
+        const Forecast forecast = forecast_store(header, planned, options);
+        EXPECT_EQ(forecast.needed_bytes, written) << stores;
+        EXPECT_EQ(forecast.shards, shards) << stores;
+        EXPECT_TRUE(forecast.exact);
+      }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "formats/json.h"
+#include "store/state_codec.h"
 
 namespace eaglet {
 namespace {
@@ -95,7 +96,8 @@ Result<StoreHeader> header_from_json(const Json& json) {
     header.last_state_is_pre_norm = last == "pre_norm";
     const auto name = json.at("dtype").get<std::string>();
     const auto dtype = dtype_from_name(name);
-    if (!dtype || *dtype != Dtype::kBF16) return unknown("states of type '" + name + "' are not known");
+    if (!dtype || (*dtype != Dtype::kBF16 && *dtype != Dtype::kF8E4M3))
+      return unknown("states of type '" + name + "' are not known");
     header.dtype = *dtype;
   } catch (const Json::exception& error) {
     return corrupt(fmt::format("the header's JSON is not one of ours ({})", error.what()));
@@ -105,13 +107,10 @@ Result<StoreHeader> header_from_json(const Json& json) {
   return header;
 }
 
-/// Bytes of the raw states, or 0 when 64 bits do not hold the number.
-std::uint64_t raw_states_bytes(const StoreHeader& header, std::uint64_t tokens) {
-  std::uint64_t bytes = dtype_bytes(header.dtype);
-  for (const std::uint64_t factor :
-       {tokens, static_cast<std::uint64_t>(header.slots()), static_cast<std::uint64_t>(header.hidden)})
-    if (__builtin_mul_overflow(bytes, factor, &bytes)) return 0;
-  return bytes;
+/// Bytes of a document's states in memory (bf16), or 0 when 64 bits do not hold the number.
+std::uint64_t memory_bytes(const StoreHeader& header, std::uint64_t tokens) {
+  return fixed_payload_bytes(header, static_cast<std::uint8_t>(StateEncoding::kRaw),
+                             static_cast<std::int64_t>(tokens), 0);
 }
 
 }  // namespace
@@ -183,7 +182,7 @@ Status check_document(const StoreHeader& header, const DocumentStates& document)
   if (document.loss_mask.size() != tokens)
     return invalid(
         fmt::format("there are {} token ids but {} mask entries", tokens, document.loss_mask.size()));
-  if (document.states.size() * sizeof(std::uint16_t) != raw_states_bytes(header, tokens))
+  if (document.states.size() * sizeof(std::uint16_t) != memory_bytes(header, tokens))
     return invalid(fmt::format("{} state numbers for {} tokens of {} slots of {}", document.states.size(),
                                tokens, header.slots(), header.hidden));
   for (const std::int32_t id : document.input_ids)
@@ -194,7 +193,8 @@ Status check_document(const StoreHeader& header, const DocumentStates& document)
       .at("document '" + document.id + "'");
 }
 
-RecordHead encode_record(const StoreHeader& header, const DocumentStates& document, std::string* meta) {
+RecordHead encode_record(const DocumentStates& document, std::uint8_t encoding, const void* payload,
+                         std::uint64_t payload_bytes, std::string* meta) {
   RecordHead head = {};
   std::memcpy(head.magic, kRecordMagic, 8);
   head.tokens = static_cast<std::uint32_t>(document.input_ids.size());
@@ -202,9 +202,9 @@ RecordHead encode_record(const StoreHeader& header, const DocumentStates& docume
   head.supervised_tokens = static_cast<std::uint32_t>(std::count(mask.begin(), mask.end(), 1));
   head.first_supervised = static_cast<std::uint32_t>(std::find(mask.begin(), mask.end(), 1) - mask.begin());
   head.name_bytes = static_cast<std::uint16_t>(document.id.size());
-  head.encoding = kEncodingRaw;
-  head.states_bytes = raw_states_bytes(header, head.tokens);
-  head.states_checksum = xxh64(document.states.data(), head.states_bytes);
+  head.encoding = encoding;
+  head.states_bytes = payload_bytes;
+  head.states_checksum = xxh64(payload, payload_bytes);
   meta->assign(reinterpret_cast<const char*>(document.input_ids.data()), std::size_t{head.tokens} * 4);
   meta->append(reinterpret_cast<const char*>(mask.data()), mask.size());
   meta->append(document.id);
@@ -221,10 +221,12 @@ Status check_head(const StoreHeader& header, const RecordHead& head) {
     return corrupt("there is no document where one should begin");
   if (!same_checksum(head_checksum(head), head.head_checksum))
     return corrupt("the document's head is damaged (checksum)");
-  if (head.encoding != kEncodingRaw)
-    return unknown(fmt::format("states in the encoding {} are not known", head.encoding));
-  if (head.tokens == 0 || head.tokens > INT32_MAX || head.name_bytes == 0 || head.states_bytes == 0 ||
-      head.states_bytes != raw_states_bytes(header, head.tokens) ||
+  if (form_of(head.encoding) > StateEncoding::kElsewhere ||
+      (form_of(head.encoding) == StateEncoding::kFp8) != (header.dtype == Dtype::kF8E4M3))
+    return unknown(fmt::format("states in the encoding {} of a store of {} are not known", head.encoding,
+                               dtype_name(header.dtype)));
+  if (head.tokens == 0 || head.tokens > INT32_MAX || head.name_bytes == 0 || head.zero != 0 ||
+      !check_payload_bytes(header, head.encoding, head.tokens, head.states_bytes).ok() ||
       head.states_bytes > (std::uint64_t{1} << 62) ||
       head.record_bytes != head.states_offset() + round_up(head.states_bytes, kShardAlignment))
     return corrupt(fmt::format("the sizes in the document's head do not fit together ({} tokens, {} bytes)",

@@ -16,7 +16,6 @@ namespace eaglet {
 constexpr std::uint64_t kShardAlignment = 64;
 constexpr std::uint64_t kMaxShardHeaderBytes = std::uint64_t{1} << 20;
 constexpr std::uint32_t kShardVersion = 1;
-constexpr std::uint8_t kEncodingRaw = 0;
 
 inline std::uint64_t round_up(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
@@ -62,8 +61,10 @@ Result<StoreHeader> decode_shard_header(const std::byte* data, std::uint64_t byt
 /// Refuses documents that no record can hold: lengths that differ, ids < 0, a mask that is not 0/1, a bad
 /// name (kInvalidArgument), states that are not finite (kNumeric, naming token and slot).
 Status check_document(const StoreHeader& header, const DocumentStates& document);
-/// The head and the meta part (padded) of a checked document's record; its states and their padding follow.
-RecordHead encode_record(const StoreHeader& header, const DocumentStates& document, std::string* meta);
+/// The head and the meta part (padded) of a checked document's record; its states (`payload`, in the form
+/// that `encoding` tells) and their padding follow.
+RecordHead encode_record(const DocumentStates& document, std::uint8_t encoding, const void* payload,
+                         std::uint64_t payload_bytes, std::string* meta);
 
 /// The head at `data` when it is whole, fits the header and its record lies within `bytes`.
 Result<RecordHead> decode_record_head(const StoreHeader& header, const std::byte* data, std::uint64_t bytes);

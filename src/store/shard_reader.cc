@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "store/state_codec.h"
+
 namespace eaglet {
 namespace {
 constexpr const char* kAdvice =
@@ -35,28 +37,52 @@ Status ShardReader::read_tokens(std::size_t i, DocumentStates* document) const {
   return {};
 }
 
-Result<const std::uint16_t*> ShardReader::states(std::size_t i) const {
-  const RecordHead& head = entries()[i].head;
+Status ShardReader::check_states(std::size_t i) const {
   EAGLET_RETURN_IF_ERROR(at(i, check_same_head(i)));
-  EAGLET_RETURN_IF_ERROR(at(i, check_record_states(head, record(i))));
-  return unchecked_states(i);
-}
-
-const std::uint16_t* ShardReader::unchecked_states(std::size_t i) const {
-  return reinterpret_cast<const std::uint16_t*>(record(i) + entries()[i].head.states_offset());
+  return at(i, check_record_states(entries()[i].head, record(i)));
 }
 
 void ShardReader::release_states(std::size_t i) const {
-  const StoreHeader& h = header();
-  const auto bytes = static_cast<std::uint64_t>(entries()[i].head.tokens * h.slots() * h.hidden) * 2;
-  file_.release(entries()[i].offset + static_cast<std::uint64_t>(entries()[i].head.states_offset()), bytes);
+  const RecordHead& head = entries()[i].head;
+  file_.release(entries()[i].offset + head.states_offset(), head.states_bytes);
+}
+
+const std::uint16_t* ShardReader::raw_states(std::size_t i) const {
+  const RecordHead& head = entries()[i].head;
+  if (head.encoding != static_cast<std::uint8_t>(StateEncoding::kRaw)) return nullptr;
+  return reinterpret_cast<const std::uint16_t*>(record(i) + head.states_offset());
+}
+
+Status ShardReader::decode(std::size_t i, const std::vector<std::uint8_t>& mask, std::int64_t rows,
+                           std::uint16_t* out) const {
+  const RecordHead& head = entries()[i].head;
+  // Documents of the lossless form may begin as the shard's first one does; that one begins alone.
+  const ReadBase read_base = [this, i](std::int64_t base_rows, std::vector<std::uint16_t>* base) -> Status {
+    if (i == 0) return Status(StatusCode::kDataLoss, "the shard's first document refers to itself");
+    DocumentStates first;
+    EAGLET_RETURN_IF_ERROR(read_tokens(0, &first));
+    EAGLET_RETURN_IF_ERROR(check_states(0));
+    if (base_rows > static_cast<std::int64_t>(first.input_ids.size()))
+      return Status(StatusCode::kDataLoss, "the document it shares a beginning with is shorter");
+    base->resize(static_cast<std::size_t>(base_rows * header().slots() * header().hidden));
+    return decode(0, first.loss_mask, base_rows, base->data());
+  };
+  return at(i, decode_states(header(), head.encoding, record(i) + head.states_offset(), head.states_bytes,
+                             mask, rows, read_base, out));
 }
 
 Status ShardReader::verify(std::size_t i) const {
   DocumentStates document;
   EAGLET_RETURN_IF_ERROR(read_tokens(i, &document));
-  EAGLET_ASSIGN_OR_RETURN(const std::uint16_t* values, states(i));
-  return at(i, check_finite(header(), values, entries()[i].head.tokens));
+  EAGLET_RETURN_IF_ERROR(check_states(i));
+  const std::uint16_t* values = raw_states(i);
+  const std::int64_t tokens = entries()[i].head.tokens;
+  if (values == nullptr) {
+    document.states.resize(static_cast<std::size_t>(tokens * header().slots() * header().hidden));
+    EAGLET_RETURN_IF_ERROR(decode(i, document.loss_mask, tokens, document.states.data()));
+    values = document.states.data();
+  }
+  return at(i, check_finite(header(), values, tokens));
 }
 
 }  // namespace eaglet

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "base/status.h"
@@ -20,11 +21,15 @@ class ShardReader {
 
   /// Ids, mask and name of document i.
   Status read_tokens(std::size_t i, DocumentStates* document) const;
-  /// The states of document i [tokens, slots, hidden] where they are mapped, after their checksum was found
-  /// right.
-  Result<const std::uint16_t*> states(std::size_t i) const;
-  /// The same without looking at the checksum again.
-  const std::uint16_t* unchecked_states(std::size_t i) const;
+  /// kDataLoss unless the record of document i is as it was written.
+  Status check_states(std::size_t i) const;
+  /// The states of document i [tokens, slots, hidden] where they are mapped; nullptr unless they are raw bf16
+  /// of every token. Unchecked: check_states() first.
+  const std::uint16_t* raw_states(std::size_t i) const;
+  /// The states of the first `rows` tokens of document i [rows, slots, hidden] from any form, unpacked; zeros
+  /// where rows were dropped. `mask` is the document's.
+  Status decode(std::size_t i, const std::vector<std::uint8_t>& mask, std::int64_t rows,
+                std::uint16_t* out) const;
   /// Gives back the pages of all of document i's states.
   void release_states(std::size_t i) const;
   /// Every byte of document i, and that its states are finite.

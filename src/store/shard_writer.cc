@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -29,12 +31,21 @@ Status check_same_header(const StoreHeader& found, const StoreHeader& wanted) {
                 "give another store directory, or the model and layers the store was made with");
 }
 
+namespace {
+/// How much of the first document is kept in memory for later ones to share.
+std::int64_t base_rows(const StoreHeader& header) {
+  constexpr std::int64_t kMostNumbers = std::int64_t{1} << 26;  // 128 MiB
+  return std::max<std::int64_t>(1, kMostNumbers / (header.slots() * header.hidden));
+}
+}  // namespace
+
 ShardWriter::ShardWriter(ShardWriter&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       path_(std::move(other.path_)),
       end_(other.end_),
       heads_(std::move(other.heads_)),
-      names_(std::move(other.names_)) {}
+      names_(std::move(other.names_)),
+      base_(std::move(other.base_)) {}
 
 ShardWriter::~ShardWriter() {
   if (fd_ >= 0) ::close(fd_);
@@ -45,6 +56,7 @@ Result<ShardWriter> ShardWriter::create(const std::string& path, const StoreHead
   const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return errno_status("create the shard", temporary, errno);
   ShardWriter shard(fd, path);
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) return errno_status("lock the shard", temporary, errno);
   const std::string bytes = encode_shard_header(header);
   const Status written = shard.write_at(0, bytes.data(), bytes.size());
   if (!written.ok()) {
@@ -61,6 +73,8 @@ Result<ShardWriter> ShardWriter::recover(const std::string& path, const StoreHea
   const int fd = ::open(temporary.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return errno_status("open the shard", temporary, errno);
   ShardWriter shard(fd, path);
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0)
+    return Status(StatusCode::kBusy, "another process writes this shard", temporary, "wait for it");
   const Status kept = shard.keep_whole_records(header, cut_bytes);
   if (!kept.ok()) return kept.at(temporary);
   return shard;
@@ -80,6 +94,19 @@ Status ShardWriter::keep_whole_records(const StoreHeader& header, std::uint64_t*
       if (!head.ok() || !decode_record_meta(*head, record, &document).ok() ||
           !check_record_states(*head, record).ok())
         break;
+      const StateEncoding form = form_of(head->encoding);
+      if (heads_.empty() && (form == StateEncoding::kRaw || form == StateEncoding::kPlanes)) {
+        const std::int64_t rows = std::min<std::int64_t>(head->tokens, base_rows(header));
+        base_.ids.assign(document.input_ids.begin(), document.input_ids.begin() + rows);
+        base_.states.resize(static_cast<std::size_t>(rows * header.slots() * header.hidden));
+        const ReadBase none = [](std::int64_t, std::vector<std::uint16_t>*) {
+          return Status(StatusCode::kDataLoss, "");
+        };
+        if (!decode_states(header, head->encoding, record + head->states_offset(), head->states_bytes,
+                           document.loss_mask, rows, none, base_.states.data())
+                 .ok())
+          break;
+      }
       heads_.push_back(*head);
       names_.push_back(std::move(document.id));
       end_ += head->record_bytes;
@@ -120,18 +147,40 @@ Status ShardWriter::tell_space(const Status& status, std::uint64_t needed_bytes)
                 status.where(), status.todo());
 }
 
-Status ShardWriter::append(const StoreHeader& header, const DocumentStates& document) {
+/// What later documents may share with the first one, read back from what was stored (fp8 and dropped rows
+/// change it).
+Status ShardWriter::take_base(const StoreHeader& header, const DocumentStates& document,
+                              std::uint8_t encoding) {
+  if (form_of(encoding) != StateEncoding::kPlanes) return {};
+  const KeptRows kept = kept_rows(document.loss_mask, (encoding & kDroppedRows) != 0);
+  const std::int64_t rows = std::min(kept.aux_rows, base_rows(header));
+  const auto numbers = static_cast<std::ptrdiff_t>(rows * header.slots() * header.hidden);
+  base_.ids.assign(document.input_ids.begin(), document.input_ids.begin() + rows);
+  base_.states.assign(document.states.begin(), document.states.begin() + numbers);
+  return {};
+}
+
+Status ShardWriter::append(const StoreHeader& header, const DocumentStates& document, std::uint8_t encoding) {
   static constexpr char kZeros[kShardAlignment] = {};
-  std::string meta;
-  const RecordHead head = encode_record(header, document, &meta);
+  std::string meta, packed;
+  const void* payload = document.states.data();
+  std::uint64_t payload_bytes = document.states.size() * sizeof(std::uint16_t);
+  if (encoding != static_cast<std::uint8_t>(StateEncoding::kRaw)) {
+    EAGLET_ASSIGN_OR_RETURN(packed,
+                            encode_states(header, encoding, document, heads_.empty() ? nullptr : &base_));
+    payload = packed.data();
+    payload_bytes = packed.size();
+  }
+  const RecordHead head = encode_record(document, encoding, payload, payload_bytes, &meta);
   const std::uint64_t states_at = end_ + head.states_offset(), states_end = states_at + head.states_bytes;
   const std::uint64_t record_end = end_ + head.record_bytes;
   Status written = write_at(end_, &head, sizeof head);
   if (written.ok()) written = write_at(end_ + head.meta_offset(), meta.data(), meta.size());
-  if (written.ok()) written = write_at(states_at, document.states.data(), head.states_bytes);
+  if (written.ok()) written = write_at(states_at, payload, payload_bytes);
   if (written.ok()) written = write_at(states_end, kZeros, record_end - states_end);
   if (!written.ok()) return cut_back(tell_space(written, head.record_bytes));
   end_ = record_end;
+  if (heads_.empty()) EAGLET_RETURN_IF_ERROR(take_base(header, document, encoding));
   heads_.push_back(head);
   names_.push_back(document.id);
   return {};

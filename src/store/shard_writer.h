@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "store/shard_format.h"
+#include "store/state_codec.h"
 
 namespace eaglet {
 
@@ -14,15 +15,16 @@ class ShardWriter {
   static Result<ShardWriter> create(const std::string& path, const StoreHeader& header);
   /// Takes up "<path>.tmp" after a kill: keeps the whole records at its start, cuts the rest; *cut_bytes
   /// tells how much. kDataLoss when not even its header is whole; kConfig when it was made for another
-  /// header.
+  /// header; kBusy when a living process writes it.
   static Result<ShardWriter> recover(const std::string& path, const StoreHeader& header,
                                      std::uint64_t* cut_bytes);
   ShardWriter(ShardWriter&& other) noexcept;
   ShardWriter& operator=(ShardWriter&&) = delete;
   ~ShardWriter();
 
-  /// Appends one checked document. After a failure the shard ends where it ended before.
-  Status append(const StoreHeader& header, const DocumentStates& document);
+  /// Appends one checked document in the form that `encoding` tells. After a failure the shard ends where it
+  /// ended before.
+  Status append(const StoreHeader& header, const DocumentStates& document, std::uint8_t encoding);
   Status sync();
   /// Directory, sync, rename. After a failure the shard is as before and stays under its temporary name.
   Status finish();
@@ -32,6 +34,7 @@ class ShardWriter {
 
  private:
   ShardWriter(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  Status take_base(const StoreHeader& header, const DocumentStates& document, std::uint8_t encoding);
   Status keep_whole_records(const StoreHeader& header, std::uint64_t* cut_bytes);
   Status write_at(std::uint64_t offset, const void* data, std::uint64_t bytes);
   Status cut_back(Status reason);
@@ -43,6 +46,7 @@ class ShardWriter {
   std::uint64_t end_ = 0;
   std::vector<RecordHead> heads_;
   std::vector<std::string> names_;
+  PrefixBase base_;  // the beginning of the first document, as it reads back
 };
 
 /// "target 'a' (0123...), layers [2, 15, 27] and the last, pre-norm, width 576, BF16": for errors that name

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,28 @@ struct StoreHeader {
   bool operator==(const StoreHeader&) const = default;
 };
 
+/// How a record's states lie in a shard (docs/formats/store.md). Written to disk: never renumber.
+enum class StateEncoding : std::uint8_t {
+  kRaw = 0,        // bf16 as it is
+  kPlanes = 1,     // bf16, lossless: byte planes packed by zstd
+  kFp8 = 2,        // e4m3 with a scale for each token and slot; the header's dtype is F8_E4M3
+  kElsewhere = 3,  // bf16, fp16 or fp32 in another tool's file, which must stay
+};
+/// "bf16", "bf16-lossless", "fp8"; kUsage for anything else.
+Result<StateEncoding> state_encoding_from_name(const std::string& name);
+const char* state_encoding_name(StateEncoding encoding);
+
+/// Where a document's states lie in another tool's file.
+struct StateReference {
+  std::string path;  // absolute
+  std::uint64_t file_bytes = 0;
+  struct Slot {
+    Dtype dtype = Dtype::kBF16;
+    std::uint64_t offset = 0, row_bytes = 0;  // of row 0; from a row to the next
+  };
+  std::vector<Slot> slots;  // as in the store: captured layers, then the last state
+};
+
 /// One document on its way into a store.
 struct DocumentStates {
   std::string id;
@@ -31,18 +54,28 @@ struct DocumentStates {
   std::vector<std::uint8_t> loss_mask;
   std::vector<std::uint16_t>
       states;  // bf16 [tokens, slots, hidden]: aux layers in order, then the last state
+  std::optional<StateReference> reference =
+      std::nullopt;  // the states stay there; `states` are what they were
+};
+
+struct StoreWriterOptions {
+  std::uint64_t shard_bytes = std::uint64_t{1} << 30;
+  StateEncoding encoding = StateEncoding::kRaw;  // of new documents; a store may hold several forms of bf16
+  bool drop_unsupervised = false;                // leave out states that no drafting step can reach
+  bool parallel = false;  // others may write into the same directory at the same time, each its own shards
 };
 
 /// Appends documents to shards of about `shard_bytes` in `directory` (docs/formats/store.md). A document is
 /// safe once append() returned and flush()/finish() or the next shard roll made it durable; a kill at any
 /// byte loses at most the documents after the last durable one, and the next open() takes up what is whole
-/// and says what it cut. One writer per directory; readers may read finished shards at the same time.
+/// and says what it cut. One writer per directory, or several that all say `parallel`; readers may read
+/// finished shards at the same time.
 class StoreWriter {
  public:
   /// kBusy when another writer is there, kConfig when the directory holds states of another target or other
   /// layers, kDataLoss naming a damaged finished shard.
   static Result<std::unique_ptr<StoreWriter>> open(const std::string& directory, const StoreHeader& header,
-                                                   std::uint64_t shard_bytes = std::uint64_t{1} << 30);
+                                                   const StoreWriterOptions& options = {});
   virtual ~StoreWriter() = default;
   /// Ids that are already whole in the store (from earlier runs), in stored order.
   virtual const std::vector<std::string>& finished_ids() const = 0;
@@ -62,6 +95,9 @@ struct StoredDocument {
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;
   std::int64_t first_supervised = 0;  // index of the first supervised token; `tokens` when there is none
+  std::uint64_t bytes = 0;            // of its record
+  StateEncoding encoding = StateEncoding::kRaw;
+  bool dropped = false;  // only rows that a drafting step can reach have states
 };
 
 /// Which states to read as fp32: `count` tokens of the captured layers from `aux_first` on, and as many of
@@ -89,7 +125,8 @@ class StoreReader {
   /// Ids, mask and id only (states stay empty): touches no state, so it is cheap on a large store.
   virtual Result<DocumentStates> read_tokens(std::size_t i) const = 0;
   /// aux [count, aux layers * hidden] and last [count, hidden] as fp32, straight from the mapped shard.
-  /// Either may be nullptr: not wanted. Checks the checksum of all the document's states, unless `checked`. kInvalidArgument when the range leaves the document.
+  /// Either may be nullptr: not wanted. Checks the checksum of all the document's states, unless `checked`.
+  /// kInvalidArgument when the range leaves the document.
   virtual Status read_states_f32(std::size_t i, const StateRange& range, float* aux, float* last) const = 0;
   /// Reads and checks every byte, and that every state is finite; the first damage comes back as an error
   /// (kDataLoss, kNumeric). kInterrupted after a signal.

@@ -1,17 +1,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <new>
 #include <unordered_set>
 
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "store/shard_reader.h"
 #include "store/shard_writer.h"
+#include "store/state_codec.h"
 #include "store/store.h"
 #include "store/store_files.h"
 
 namespace eaglet {
 namespace {
+
+std::uint64_t next_serial() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
 
 class MappedStore : public StoreReader {
  public:
@@ -23,8 +31,9 @@ class MappedStore : public StoreReader {
       if (!ids_.insert(entry.name).second)
         return Status(StatusCode::kDataLoss, "the document '" + entry.name + "' is in the store twice",
                       shard.path(), "remove one of the shards that hold it");
-      documents_.push_back(
-          {entry.name, entry.head.tokens, entry.head.supervised_tokens, entry.head.first_supervised});
+      documents_.push_back({entry.name, entry.head.tokens, entry.head.supervised_tokens,
+                            entry.head.first_supervised, entry.head.record_bytes,
+                            form_of(entry.head.encoding), (entry.head.encoding & kDroppedRows) != 0});
       places_.push_back({shards_.size(), i});
     }
     bytes_ += shard.bytes();
@@ -45,8 +54,10 @@ class MappedStore : public StoreReader {
 
   Result<DocumentStates> read(std::size_t i) const override {
     EAGLET_ASSIGN_OR_RETURN(DocumentStates document, read_tokens(i));
-    EAGLET_ASSIGN_OR_RETURN(const std::uint16_t* states, shard(i).states(places_[i].entry));
-    document.states.assign(states, states + documents_[i].tokens * header().slots() * header().hidden);
+    EAGLET_RETURN_IF_ERROR(shard(i).check_states(places_[i].entry));
+    EAGLET_RETURN_IF_ERROR(take_memory(documents_[i].tokens, &document.states));
+    EAGLET_RETURN_IF_ERROR(
+        shard(i).decode(places_[i].entry, document.loss_mask, documents_[i].tokens, document.states.data()));
     return document;
   }
 
@@ -58,8 +69,12 @@ class MappedStore : public StoreReader {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("states from {} and {} on, {} tokens, leave a document of {} tokens",
                                 range.aux_first, range.last_first, range.count, tokens));
-    if (!range.checked) EAGLET_RETURN_IF_ERROR(shard(i).states(places_[i].entry).status());
-    const std::uint16_t* states = shard(i).unchecked_states(places_[i].entry);
+    if (!range.checked) EAGLET_RETURN_IF_ERROR(shard(i).check_states(places_[i].entry));
+    const std::uint16_t* states = shard(i).raw_states(places_[i].entry);
+    if (states == nullptr) {
+      EAGLET_ASSIGN_OR_RETURN(states,
+                              unpacked_rows(i, std::max(range.aux_first, range.last_first) + range.count));
+    }
     const std::int64_t hidden = header().hidden, aux_width = hidden * (header().slots() - 1),
                        row = aux_width + hidden;
     const auto width = static_cast<std::size_t>(aux_width);
@@ -92,6 +107,37 @@ class MappedStore : public StoreReader {
   struct Place {
     std::size_t shard, entry;
   };
+  Status take_memory(std::int64_t rows, std::vector<std::uint16_t>* states) const {
+    try {
+      states->resize(static_cast<std::size_t>(rows * header().slots() * header().hidden));
+    } catch (const std::bad_alloc&) {
+      return Status(StatusCode::kNoSpace,
+                    fmt::format("there is no memory for the states of {} tokens", rows));
+    }
+    return {};
+  }
+  /// A document that is read in parts, chunk after chunk, is unpacked once: each thread keeps its last one.
+  Result<const std::uint16_t*> unpacked_rows(std::size_t i, std::int64_t rows) const {
+    struct Last {
+      std::uint64_t store = 0;
+      std::size_t document = 0;
+      std::int64_t rows = 0;
+      std::vector<std::uint16_t> states;
+    };
+    thread_local Last last;
+    const bool same = last.store == serial_ && last.document == i;
+    if (same && last.rows >= rows) return static_cast<const std::uint16_t*>(last.states.data());
+    if (same) rows = documents_[i].tokens;
+    last.store = 0;
+    DocumentStates document;
+    EAGLET_RETURN_IF_ERROR(shard(i).read_tokens(places_[i].entry, &document));
+    EAGLET_RETURN_IF_ERROR(take_memory(rows, &last.states));
+    EAGLET_RETURN_IF_ERROR(shard(i).decode(places_[i].entry, document.loss_mask, rows, last.states.data()));
+    last.store = serial_;
+    last.document = i;
+    last.rows = rows;
+    return static_cast<const std::uint16_t*>(last.states.data());
+  }
   const ShardReader& shard(std::size_t i) const { return shards_[places_[i].shard]; }
   Status check_index(std::size_t i) const {
     if (i < places_.size()) return {};
@@ -104,6 +150,7 @@ class MappedStore : public StoreReader {
   std::vector<Place> places_;
   std::unordered_set<std::string> ids_;
   std::uint64_t bytes_ = 0;
+  const std::uint64_t serial_ = next_serial();  // an address may come again, this does not
 };
 
 }  // namespace

@@ -93,7 +93,7 @@ TEST(Store, ShardsRollAndTheNextRunGoesOn) {
   std::vector<DocumentStates> documents;
   for (int i = 0; i < 12; ++i) documents.push_back(random_document(header, i, 20));
   {
-    auto writer = StoreWriter::open(directory, header, 4000);
+    auto writer = StoreWriter::open(directory, header, {.shard_bytes = 4000});
     ASSERT_TRUE(writer.ok()) << writer.status().message();
     for (int i = 0; i < 7; ++i) ASSERT_TRUE((*writer)->append(documents[i]).ok());
     ASSERT_TRUE((*writer)->flush().ok());
@@ -103,7 +103,7 @@ TEST(Store, ShardsRollAndTheNextRunGoesOn) {
     EXPECT_GT((*reader)->documents().size(), 0u);
     EXPECT_LT((*reader)->documents().size(), 7u);
   }  // as if killed: no finish()
-  auto writer = StoreWriter::open(directory, header, 4000);
+  auto writer = StoreWriter::open(directory, header, {.shard_bytes = 4000});
   ASSERT_TRUE(writer.ok()) << writer.status().message();
   EXPECT_THAT((*writer)->finished_ids(), SizeIs(7));
   EXPECT_THAT((*writer)->recovery_notes(), IsEmpty());
@@ -316,7 +316,7 @@ TEST(Store, RemovedShardIsMadeAnewUnderANewNumber) {
   write_store(directory, header, documents, 2000);
   const std::size_t shards = list_directory(directory)->size();
   ASSERT_TRUE(remove_all(directory + "/000000.shard").ok());
-  auto writer = StoreWriter::open(directory, header, 2000);
+  auto writer = StoreWriter::open(directory, header, {.shard_bytes = 2000});
   ASSERT_TRUE(writer.ok());
   const auto& have = (*writer)->finished_ids();
   EXPECT_LT(have.size(), documents.size());

@@ -57,15 +57,20 @@ inline DocumentStates random_document(const StoreHeader& header, int number, int
 }
 
 inline void write_store(const std::string& directory, const StoreHeader& header,
-                        const std::vector<DocumentStates>& documents,
-                        std::uint64_t shard_bytes = std::uint64_t{1} << 30) {
-  auto writer = StoreWriter::open(directory, header, shard_bytes);
+                        const std::vector<DocumentStates>& documents, const StoreWriterOptions& options) {
+  auto writer = StoreWriter::open(directory, header, options);
   ASSERT_TRUE(writer.ok()) << writer.status().message();
   for (const DocumentStates& document : documents) {
     const Status appended = (*writer)->append(document);
     ASSERT_TRUE(appended.ok()) << appended.message();
   }
   ASSERT_TRUE((*writer)->finish().ok());
+}
+
+inline void write_store(const std::string& directory, const StoreHeader& header,
+                        const std::vector<DocumentStates>& documents,
+                        std::uint64_t shard_bytes = std::uint64_t{1} << 30) {
+  write_store(directory, header, documents, StoreWriterOptions{.shard_bytes = shard_bytes});
 }
 
 inline void expect_same_document(const DocumentStates& a, const DocumentStates& b) {

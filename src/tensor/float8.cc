@@ -1,6 +1,7 @@
 #include "tensor/float8.h"
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -17,15 +18,21 @@ float f8e4m3_to_f32(std::uint8_t bits) {
 }
 
 std::uint8_t f32_to_f8e4m3(float value) {
-  const std::uint8_t sign = std::signbit(value) ? 0x80 : 0;
-  if (std::isnan(value)) return static_cast<std::uint8_t>(sign | 0x7f);
-  const float magnitude = std::fabs(value);
-  if (magnitude >= kLargestF8E4M3) return static_cast<std::uint8_t>(sign | 0x7e);
-  int exponent = magnitude > 0 ? std::ilogb(magnitude) : -6;
-  if (exponent < -6) exponent = -6;  // subnormal: steps of 2^-9
-  // In steps of the last mantissa bit; a carry to 16 steps is the next exponent's 8, as the bits count on.
-  const int steps = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 3 - exponent)));
-  return static_cast<std::uint8_t>(sign | (((exponent + 6) << 3) + steps));
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<std::uint8_t>(sign | 0x7fu);
+  if (magnitude >= std::bit_cast<std::uint32_t>(kLargestF8E4M3))
+    return static_cast<std::uint8_t>(sign | 0x7eu);
+  if (magnitude < std::bit_cast<std::uint32_t>(0x1p-6f)) {
+    // Below the normal numbers steps are 2^-9, which is what a float can tell apart between 2^14 and 2^15.
+    constexpr float kMagic = 0x1p14f;
+    const float rounded = std::bit_cast<float>(magnitude) + kMagic;
+    return static_cast<std::uint8_t>(
+        sign | (std::bit_cast<std::uint32_t>(rounded) - std::bit_cast<std::uint32_t>(kMagic)));
+  }
+  // Three mantissa bits stay; a carry out of them is the next exponent, as the bits count on.
+  const std::uint32_t rounded = magnitude + 0x7ffffu + ((magnitude >> 20) & 1u);
+  return static_cast<std::uint8_t>(sign | ((rounded >> 20) - (120u << 3)));
 }
 
 float f8e5m2_to_f32(std::uint8_t bits) {

@@ -128,7 +128,10 @@ Status check_fits(const DraftConfig& draft, const TargetFacts& target, const Sto
         fmt::format(
             "the draft reads the captured layers [{}], the store holds [{}] (id k = input of layer k)",
             fmt::join(draft.aux_layers, ", "), fmt::join(header.aux_layers, ", ")),
-        fmt::format("extract again with --target-layer-ids {}", fmt::join(draft.aux_layers, ",")));
+        fmt::format(
+            "extract again with --target-layer-ids {}; or, when the draft's list counts outputs of layers "
+            "(one less than inputs), take it in with eaglet import --layer-convention output",
+            fmt::join(draft.aux_layers, ",")));
   return {};
 }
 

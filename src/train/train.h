@@ -18,6 +18,7 @@ struct TrainOptions {
   // max_steps 0: epochs decides; otherwise that many updates, whatever epochs says.
   std::int64_t epochs = 3, max_steps = 0, max_seq_len = 2048, ttt_steps = 3;
   std::int64_t draft_vocab_size = 0;  // 0 = full vocabulary (with `from`: that draft's)
+  std::string vocab_map;  // a draft vocabulary to take instead of choosing one (docs/formats/vocab.md)
   std::string loss_fn = "kl_div";
   double ttt_step_loss_decay = 1.0;
   std::string ttt_step_weights;         // "1,0.5,0.25": weights of the drafting steps in place of the decay

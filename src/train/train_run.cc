@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "comm/comm.h"
 #include "device/threads.h"
 #include "draft/draft_model.h"
+#include "formats/tokenizer_hash.h"
 #include "train/checkpoint.h"
 #include "train/draft_setup.h"
 #include "train/optimizer.h"
@@ -23,6 +26,7 @@
 #include "train/train_settings.h"
 #include "train/trainer.h"
 #include "vocab/draft_vocab.h"
+#include "vocab/vocab_files.h"
 
 namespace eaglet {
 namespace {
@@ -55,6 +59,7 @@ class Run {
   Status start_from_checkpoint(const FoundCheckpoint& checkpoint);
   Status reconstruct_state(const FoundCheckpoint& checkpoint);
   Result<DraftVocab> choose_vocab(double* covered);
+  Result<DraftVocab> given_vocab(const std::vector<std::int64_t>& counts, double* covered);
   Status agree_on_checkpoint();
   Status check_same_on_all_ranks();
   Status choose_compute_type();
@@ -162,6 +167,27 @@ Status Run::choose_steps() {
                 "--scheduler-total-steps", "give at least as many as there are steps, or leave it out");
 }
 
+/// A map that was made for this tokenizer and these documents (all of the store, or those that are trained
+/// on).
+Result<DraftVocab> Run::given_vocab(const std::vector<std::int64_t>& counts, double* covered) {
+  EAGLET_ASSIGN_OR_RETURN(VocabMap map, read_vocab_map(options_.vocab_map, target_.vocab));
+  EAGLET_ASSIGN_OR_RETURN(const std::string tokenizer, tokenizer_hash(options_.model_path));
+  std::vector<std::size_t> all(data_.store->documents().size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  EAGLET_ASSIGN_OR_RETURN(const auto of_all, count_supervised(*data_.store, all, target_.vocab));
+  const std::string trained = hash_counts(counts);
+  const bool same = map.counts_hash == trained || map.counts_hash == hash_counts(of_all);
+  const std::string stale = stale_reason(map, target_.vocab, options_.draft_vocab_size, tokenizer,
+                                         same ? map.counts_hash : trained);
+  if (!stale.empty())
+    return Status(StatusCode::kInvalidArgument, "the vocabulary map must not be used: " + stale,
+                  options_.vocab_map,
+                  "make one for this store with eaglet vocab --states, or leave --vocab-map out");
+  std::sort(map.vocab.target_ids.begin(), map.vocab.target_ids.end());
+  *covered = covered_share(map.vocab, counts);
+  return map.vocab;
+}
+
 Result<DraftVocab> Run::choose_vocab(double* covered) {
   if (options_.draft_vocab_size > target_.vocab)
     return Status(StatusCode::kInvalidArgument,
@@ -170,6 +196,7 @@ Result<DraftVocab> Run::choose_vocab(double* covered) {
                   "--draft-vocab-size",
                   fmt::format("give {} or less; 0 is the whole vocabulary", target_.vocab));
   EAGLET_ASSIGN_OR_RETURN(const auto counts, count_supervised(*data_.store, data_.training, target_.vocab));
+  if (!options_.vocab_map.empty()) return given_vocab(counts, covered);
   const std::int64_t size = options_.draft_vocab_size > 0 ? options_.draft_vocab_size : target_.vocab;
   EAGLET_ASSIGN_OR_RETURN(DraftVocab vocab,
                           choose_draft_vocab(counts, target_.special_ids, target_.end_ids, size));
@@ -260,7 +287,7 @@ Status Run::compare_settings() {
   if (start_.has_settings) {
     // 0 is the target's own size, or with --from that of the draft the run began with.
     Json asked = now;
-    if (options_.draft_vocab_size > 0 || options_.from.empty())
+    if (options_.draft_vocab_size > 0 || (options_.from.empty() && options_.vocab_map.empty()))
       asked["draft_vocab_size"] = options_.draft_vocab_size > 0 ? options_.draft_vocab_size : target_.vocab;
     if (options_.intermediate_size > 0 || options_.from.empty())
       asked["intermediate_size"] =

@@ -224,6 +224,7 @@ Json fixed_settings(const TrainOptions& o, const EffectiveSettings& effective) {
   json["compute_type"] = compute_type_name(effective.compute_type);
   json["chunk_rows"] = o.chunk_rows;
   json["draft_vocab_size"] = effective.draft_vocab_size;
+  json["vocab_map"] = o.vocab_map;
   json["draft_arch"] = o.draft_arch;
   json["num_layers"] = o.num_layers;
   json["intermediate_size"] = effective.intermediate_size;
