@@ -6,6 +6,8 @@
 
 #include "base/progress.h"
 #include "base/status.h"
+#include "formats/conversations.h"
+#include "store/store.h"
 
 namespace eaglet {
 
@@ -30,5 +32,13 @@ struct ExtractReport {
 };
 
 Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress);
+
+/// The documents that extract() would take states of, in its order, and the header it would write. No state
+/// is made.
+struct ExtractPlan {
+  StoreHeader header;
+  std::vector<Conversation> documents;
+};
+Result<ExtractPlan> plan_extraction(const ExtractOptions& options);
 
 }  // namespace eaglet
