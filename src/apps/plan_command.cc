@@ -5,6 +5,7 @@
 
 #include "apps/command.h"
 #include "apps/plan_states.h"
+#include "apps/plan_train.h"
 
 namespace eaglet::apps {
 
@@ -13,13 +14,18 @@ Run add_plan(CLI::App& app) {
   app.footer(
       "  eaglet plan --model target.gguf --conversations c.jsonl --max-seq-len 8192 --states-dir runs/a\n"
       "  eaglet plan --hidden-size 7168 --slots 4 --samples 37312 --mean-tokens 2205 --states-dir /data\n"
-      "  eaglet plan --hidden-size 7168 --slots 4 --lengths lengths.jsonl --max-seq-len 8192 --json");
+      "  eaglet plan --hidden-size 7168 --slots 4 --lengths lengths.jsonl --max-seq-len 8192 --json\n"
+      "  eaglet plan train --store states/ --model target.gguf --max-seq-len 8192 --measure-steps 3");
   auto states = std::make_shared<PlanStatesFlags>();
   add_plan_states_flags(app, states.get());
-  return [states](Context& context) -> Status {
+  CLI::App* train = app.add_subcommand("train", "a training run: batches, memory, arithmetic, time");
+  const Run plan_train = add_plan_train(*train);
+  return [states, train, plan_train](Context& context) -> Status {
+    if (train->parsed()) return plan_train(context);
     if (!wants_states_plan(*states))
       return Status(StatusCode::kUsage, "nothing to plan", "eaglet plan",
-                    "give --conversations, --lengths or --samples for the bytes of states");
+                    "give --conversations, --lengths or --samples for the bytes of states; for a training "
+                    "run: eaglet plan train --help");
     EAGLET_ASSIGN_OR_RETURN(const StatesPlan plan, plan_states(*states));
     if (context.json)
       fmt::print("{}\n", Json({{"schema", 1}, {"states", states_plan_json(plan)}}).dump(2));

@@ -11,6 +11,7 @@
 #include "apps/train_flags.h"
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "extract/online_states.h"
 #include "train/train.h"
 
 namespace eaglet::apps {
@@ -57,6 +58,7 @@ std::function<void(const std::string&)> step_lines(const Context& context) {
 Result<TrainReport> train_with_ranks(TrainOptions& options, Context& context, bool* leads) {
   EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Comm> comm, start_ranks());
   options.comm = comm.get();
+  if (options.online) options.open_store = [&options] { return open_online_states(online_options(options)); };
   NoProgress silent;
   *leads = comm->rank() == 0;
   if (*leads) options.on_step_line = step_lines(context);

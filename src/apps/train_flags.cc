@@ -4,8 +4,14 @@ namespace eaglet::apps {
 namespace {
 
 void add_data_flags(CLI::App& app, TrainOptions& o) {
-  app.add_option("--store,--states,--store-path", o.store_path, "state store, from eaglet extract")
-      ->required();
+  app.add_option("--store,--states,--store-path", o.store_path, "state store, from eaglet extract");
+  app.add_flag("--online", o.online, "no store: the target makes the states while training");
+  app.add_option("--conversations", o.conversations_path, "what to train on with --online");
+  app.add_option("--target-layer-ids", o.target_layer_ids,
+                 "captured layers with --online; default: 2, L/2, L-3")
+      ->delimiter(',');
+  app.add_option("--target-weights", o.target_weights,
+                 "how the target computes with --online: auto, stored, f16, f32");
   app.add_option("--model,--model-path", o.model_path, "the target the states came from (GGUF)")->required();
   app.add_option("--output-dir", o.output_dir, "checkpoints and records go here")->required();
   app.add_option("--hold-out-every", o.hold_out_every,
@@ -121,6 +127,16 @@ void add_train_flags(CLI::App& app, TrainOptions& options) {
   add_draft_flags(app, options);
   add_optimizer_flags(app, options);
   add_run_flags(app, options);
+}
+
+ExtractOptions online_options(const TrainOptions& options) {
+  ExtractOptions extract;
+  extract.model_path = options.model_path;
+  extract.conversations_path = options.conversations_path;
+  extract.target_layer_ids = options.target_layer_ids;
+  extract.weights = options.target_weights;
+  extract.threads = options.threads;
+  return extract;
 }
 
 }  // namespace eaglet::apps

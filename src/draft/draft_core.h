@@ -137,6 +137,9 @@ struct Products {
   std::uint64_t bytes() const;
 };
 
+/// Beyond this a packed fp32 copy of a weight costs more memory than its speed is worth.
+inline constexpr std::int64_t kMostPackedBytes = std::int64_t{512} << 20;
+
 /// All that forward and backward share.
 struct Core {
   DraftConfig config;

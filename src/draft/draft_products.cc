@@ -5,9 +5,6 @@
 namespace eaglet::draft_core {
 namespace {
 
-// Beyond this a packed fp32 copy of a weight costs more memory than its speed is worth.
-constexpr std::int64_t kMostPackedBytes = std::int64_t{512} << 20;
-
 std::vector<float> draft_rows(const DraftVocab& vocab, const float* head, std::int64_t width) {
   std::vector<float> rows(static_cast<std::size_t>(vocab.size() * width));
   for (std::int64_t i = 0; i < vocab.size(); ++i) {

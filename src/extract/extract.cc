@@ -260,4 +260,12 @@ Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress)
   return report;
 }
 
+Result<ExtractPlan> plan_extraction(const ExtractOptions& options) {
+  EAGLET_ASSIGN_OR_RETURN(ConversationFile file, read_conversations(options.conversations_path));
+  EAGLET_ASSIGN_OR_RETURN(const TargetFacts facts, read_target_facts(options.model_path));
+  EAGLET_ASSIGN_OR_RETURN(std::vector<std::int32_t> layers, choose_layers(options, facts));
+  EAGLET_ASSIGN_OR_RETURN(auto work, plan_work(std::move(file.conversations), options, facts, {}));
+  return ExtractPlan{header_for(facts, std::move(layers)), std::move(work.documents)};
+}
+
 }  // namespace eaglet

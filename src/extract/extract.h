@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/progress.h"
 #include "base/status.h"
+#include "formats/conversations.h"
 #include "store/store.h"
 
 namespace eaglet {
@@ -46,5 +47,13 @@ struct WriterShare {
 Result<WriterShare> writer_share(const std::string& writer);
 
 Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress);
+
+/// The documents that extract() would take states of, in its order, and the header it would write. No state
+/// is made.
+struct ExtractPlan {
+  StoreHeader header;
+  std::vector<Conversation> documents;
+};
+Result<ExtractPlan> plan_extraction(const ExtractOptions& options);
 
 }  // namespace eaglet

@@ -24,7 +24,8 @@ bool learns_by_muon(const ParameterInfo& p) {
          !name_contains(p, "lm_head") && !name_contains(p, "embed_tokens");
 }
 
-Optimizer::Optimizer(const OptimizerOptions& options, std::vector<ParameterInfo> table, int shard, int shards)
+Optimizer::Optimizer(const OptimizerOptions& options, std::vector<ParameterInfo> table, int shard, int shards,
+                     bool with_memory)
     : options_(options), table_(std::move(table)), shard_(shard) {
   plan_pieces(shards);
   std::int64_t own = 0, scratch = 0;
@@ -41,6 +42,8 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::vector<ParameterInfo>
       own += piece.elements;
     }
   }
+  bytes_ = sizeof(float) * static_cast<std::uint64_t>(own + scratch);
+  if (!with_memory) return;
   moments_.assign(static_cast<std::size_t>(own), 0.0f);
   scratch_.resize(static_cast<std::size_t>(scratch));
 }
@@ -69,10 +72,6 @@ void Optimizer::plan_pieces(int shards) {
     pieces_[i].owner = static_cast<int>(least - load.begin());
     *least += weight(i);
   }
-}
-
-std::uint64_t Optimizer::bytes() const {
-  return sizeof(float) * (moments_.size() + scratch_.size());
 }
 
 void Optimizer::update(float* weights, const float* gradients, double gradient_scale, double learning_rate) {

@@ -28,7 +28,9 @@ bool learns_by_muon(const ParameterInfo& parameter);
 /// Same inputs and thread count: same bits, whatever the shards.
 class Optimizer {
  public:
-  Optimizer(const OptimizerOptions& options, std::vector<ParameterInfo> table, int shard = 0, int shards = 1);
+  /// Without memory it only tells its bytes().
+  Optimizer(const OptimizerOptions& options, std::vector<ParameterInfo> table, int shard = 0, int shards = 1,
+            bool with_memory = true);
 
   /// One update in place: weights and gradients are whole blocks in table order, gradients times
   /// `gradient_scale`.
@@ -38,7 +40,7 @@ class Optimizer {
 
   std::int64_t updates() const { return updates_; }
   /// Bytes of the moments and scratch this rank keeps, and those all ranks keep together (without scratch).
-  std::uint64_t bytes() const;
+  std::uint64_t bytes() const { return bytes_; }
   std::uint64_t state_bytes() const { return 4 * state_elements_; }
 
   /// optimizer.safetensors (docs/formats/checkpoint.md): exp_avg.<name> and exp_avg_sq.<name>, or
@@ -75,7 +77,7 @@ class Optimizer {
   const int shard_;
   std::vector<Piece> pieces_;
   std::vector<float> moments_, scratch_;
-  std::uint64_t state_elements_ = 0;
+  std::uint64_t state_elements_ = 0, bytes_ = 0;
   std::int64_t updates_ = 0;
 };
 

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/progress.h"
 #include "base/status.h"
 #include "comm/comm.h"
+#include "store/store.h"
 
 namespace eaglet {
 
@@ -64,7 +66,13 @@ struct TrainOptions {
   std::string max_time;                  // "90m", "2h", "300" seconds: save and end then; empty: no limit
   std::int64_t early_stop_patience = 0;  // end after so many validations without a best; 0: never
   std::string on_not_finite = "stop";    // stop | skip
-  Comm* comm = nullptr;                  // the ranks of this run; nullptr: one
+  bool online = false;                   // states from the target while training, without a store
+  std::string conversations_path;        // with online
+  std::vector<std::int32_t> target_layer_ids;  // with online; empty: the usual ones
+  std::string target_weights = "auto";         // with online: auto | stored | f16 | f32
+  /// Opens what is trained on; empty: the store at store_path.
+  std::function<Result<std::unique_ptr<StoreReader>>()> open_store;
+  Comm* comm = nullptr;  // the ranks of this run; nullptr: one
   /// Gets a line for people per logged step (the command prints it on stdout); may be empty.
   std::function<void(const std::string&)> on_step_line;
 };

@@ -70,14 +70,15 @@ void split_documents(std::size_t documents, std::int64_t hold_out_every, std::ve
 
 Result<TrainData> open_train_data(const TrainOptions& options, const TargetFacts& target) {
   TrainData data;
-  EAGLET_ASSIGN_OR_RETURN(data.store, StoreReader::open(options.store_path));
+  EAGLET_ASSIGN_OR_RETURN(data.store,
+                          options.open_store ? options.open_store() : StoreReader::open(options.store_path));
   EAGLET_RETURN_IF_ERROR(check_target(data.store->header(), options.store_path, target));
   split_documents(data.store->documents().size(), options.hold_out_every, &data.training, &data.held_out);
   EAGLET_RETURN_IF_ERROR(check_any_supervised(*data.store, data.training, options.store_path));
   EAGLET_RETURN_IF_ERROR(check_length(options, *data.store, data.training));
   const bool stream =
-      options.states == "stream" ||
-      (options.states == "auto" && states_stay_in_store(data.store->header(), options.max_seq_len));
+      options.states == "stream" || (options.states == "auto" && !options.online &&
+                                     states_stay_in_store(data.store->header(), options.max_seq_len));
   data.states = stream ? BatchStates::kInStore : BatchStates::kLoaded;
   if (stream && options.noise_std > 0)
     return Status(StatusCode::kUsage, "noise is added to states in memory, these are streamed", "--noise-std",

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/interrupt.h"
 #include "comm/comm.h"
 #include "device/threads.h"
 #include "draft/draft_model.h"
@@ -20,11 +21,14 @@
 #include "train/checkpoint.h"
 #include "train/draft_setup.h"
 #include "train/optimizer.h"
+#include "train/rank_agreement.h"
 #include "train/resume.h"
 #include "train/run_records.h"
 #include "train/train_data.h"
+#include "train/train_plan.h"
 #include "train/train_settings.h"
 #include "train/trainer.h"
+#include "train/update_step.h"
 #include "vocab/draft_vocab.h"
 #include "vocab/vocab_files.h"
 
@@ -48,9 +52,15 @@ class Run {
         options_(options),
         target_(target),
         weights_(weights),
-        progress_(progress) {}
+        progress_(progress) {
+    const std::uint64_t now = resident_bytes(),
+                        target_bytes = 4 * (weights.embed_tokens.size() + weights.lm_head.size());
+    program_bytes_ = now > target_bytes ? now - target_bytes : 0;
+  }
 
   Result<TrainReport> go();
+  /// A plan with the time: makes `steps` updates in memory and writes nothing.
+  Result<TrainPlan> measure(std::int64_t steps);
 
  private:
   Status prepare();
@@ -60,11 +70,10 @@ class Run {
   Status reconstruct_state(const FoundCheckpoint& checkpoint);
   Result<DraftVocab> choose_vocab(double* covered);
   Result<DraftVocab> given_vocab(const std::vector<std::int64_t>& counts, double* covered);
-  Status agree_on_checkpoint();
-  Status check_same_on_all_ranks();
   Status choose_compute_type();
   Status compare_settings();
   Status make_model();
+  Status plan();
   Status write_config();
   Status open_records();
   Status refresh_links() const;
@@ -86,6 +95,8 @@ class Run {
   Start start_;
   std::unique_ptr<DraftModel> model_;
   std::unique_ptr<Optimizer> optimizer_;
+  TrainPlan plan_;
+  std::uint64_t program_bytes_ = 0;  // before anything of the run
   std::string run_id_;
   std::optional<RunRecords> records_;
   double seconds_ = 0, needed_flops_ = 0, rank_wait_share_ = 0;
@@ -99,72 +110,23 @@ Status Run::prepare() {
   effective_.target_identity = target_.identity;
   effective_.store_fingerprint = store_fingerprint(*data_.store);
   EAGLET_RETURN_IF_ERROR(choose_steps());
-  EAGLET_RETURN_IF_ERROR(agree_on_checkpoint());
+  EAGLET_ASSIGN_OR_RETURN(resume_, agree_on_checkpoint(comm_, options_, progress_));
   EAGLET_RETURN_IF_ERROR(resume_.checkpoint ? start_from_checkpoint(*resume_.checkpoint) : start_new());
   effective_.draft_vocab_size = start_.draft.config.draft_vocab;
   effective_.intermediate_size = start_.draft.config.intermediate;
   EAGLET_RETURN_IF_ERROR(choose_compute_type());
   EAGLET_RETURN_IF_ERROR(compare_settings());
-  EAGLET_RETURN_IF_ERROR(check_same_on_all_ranks());
+  EAGLET_RETURN_IF_ERROR(check_same_on_all_ranks(comm_, start_.state, start_.draft, options_.output_dir));
   return leads() ? set_newer_aside(options_.output_dir, resume_, progress_) : Status();
 }
 
-// Rank 0 looks and decides; the others read the checkpoint it names from the directory they share.
-Status Run::agree_on_checkpoint() {
-  if (leads()) {
-    if (options_.start_over) EAGLET_RETURN_IF_ERROR(set_run_aside(options_.output_dir, progress_));
-    EAGLET_ASSIGN_OR_RETURN(resume_, find_resume_point(options_, progress_));
-  }
-  std::string name = resume_.checkpoint ? resume_.checkpoint->name : "";
-  EAGLET_RETURN_IF_ERROR(share_text(comm_, 0, &name));
-  if (leads() || name.empty()) return {};
-  Result<FoundCheckpoint> found = find_named(options_.output_dir + "/checkpoints", name);
-  if (!found.ok() || !found->check.usable)
-    return Status(StatusCode::kConfig,
-                  fmt::format("rank {} does not see {} as rank 0 does", comm_.rank(), name),
-                  options_.output_dir, "all ranks need the same output directory: use a shared file system");
-  resume_.checkpoint = std::move(*found);
-  return {};
-}
-
-// Ranks with other flags, another store or other weights would train apart without anybody noticing.
-Status Run::check_same_on_all_ranks() {
-  if (comm_.ranks() == 1) return {};
-  const std::vector<float>& values = start_.draft.values;
-  const std::string mine =
-      fmt::format("{} {} {}", start_.state.step, hex64(xxh64(json_line(start_.state.settings))),
-                  hex64(xxh64(values.data(), values.size() * sizeof(float))));
-  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> all, gather_texts(comm_, mine));
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank] != all[0])
-      return Status(StatusCode::kConfig,
-                    fmt::format("rank {} begins with other settings or weights than rank 0", rank),
-                    options_.output_dir, "start all ranks with the same command and the same files");
-  return {};
-}
-
 Status Run::choose_steps() {
-  const std::int64_t batches = data_.training_plan.report().batches;
-  effective_.batches_per_update = batches_per_update(options_);
-  const std::int64_t updates_an_epoch =
-      (batches + effective_.batches_per_update - 1) / effective_.batches_per_update;
-  effective_.total_steps = options_.max_steps > 0 ? options_.max_steps : options_.epochs * updates_an_epoch;
-  Schedule& schedule = effective_.schedule;
-  EAGLET_ASSIGN_OR_RETURN(schedule.kind, parse_schedule_kind(options_.scheduler_type));
-  schedule.base_lr = options_.lr;
-  schedule.num_cosine_cycles = options_.num_cosine_cycles;
-  schedule.min_lr_ratio = options_.min_lr_ratio;
-  schedule.total_steps =
-      options_.scheduler_total_steps > 0 ? options_.scheduler_total_steps : effective_.total_steps;
-  std::int64_t usual = schedule.kind == Schedule::Kind::kNone ? 0 : schedule.total_steps / 100;
-  if (options_.warmup_ratio >= 0)
-    usual = static_cast<std::int64_t>(options_.warmup_ratio * static_cast<double>(schedule.total_steps));
-  schedule.warmup_steps = options_.warmup_steps >= 0 ? options_.warmup_steps : usual;
-  if (schedule.kind == Schedule::Kind::kNone || effective_.total_steps <= schedule.total_steps) return {};
-  return Status(StatusCode::kUsage,
-                fmt::format("{} steps are asked for, but the schedule ends after {}", effective_.total_steps,
-                            schedule.total_steps),
-                "--scheduler-total-steps", "give at least as many as there are steps, or leave it out");
+  EAGLET_ASSIGN_OR_RETURN(const StepCounts counts,
+                          count_steps(options_, data_.training_plan.report().batches));
+  effective_.batches_per_update = counts.batches_per_update;
+  effective_.total_steps = counts.total_steps;
+  effective_.schedule = counts.schedule;
+  return {};
 }
 
 /// A map that was made for this tokenizer and these documents (all of the store, or those that are trained
@@ -332,6 +294,13 @@ std::int64_t Run::total_params() const {
          (embeddings_counted ? 0 : c.vocab * c.hidden) + c.draft_vocab * c.target_hidden;
 }
 
+Status Run::plan() {
+  EAGLET_ASSIGN_OR_RETURN(plan_, make_train_plan(options_, data_, target_, model_->weights().config,
+                                                 ttt_options(options_, effective_.compute_type),
+                                                 effective_.threads, program_bytes_));
+  return {};
+}
+
 Status Run::write_config() {
   const std::string path = options_.output_dir + "/train_config.json";
   if (path_exists(path)) {
@@ -362,6 +331,9 @@ Status Run::write_config() {
   config["dropped_beyond_limit"] = packing.dropped_beyond_limit;
   config["dropped_empty"] = packing.dropped_empty;
   config["covered_share"] = start_.state.covered_share;
+  config["needed_gflop_per_epoch"] = plan_.needed_flops_epoch / 1e9;
+  config["needed_gflop"] = plan_.needed_flops_run / 1e9;
+  config["planned_memory_bytes"] = plan_.memory.total();
   config["trainable_params"] = model_->trainable_elements();
   config["total_params"] = total_params();
   return write_json_file(path, config);
@@ -397,38 +369,17 @@ Status Run::refresh_links() const {
 }
 
 void Run::describe() const {
-  const PackingReport& p = data_.training_plan.report();
   const auto millions = [](std::int64_t n) { return static_cast<double>(n) / 1e6; };
+  for (const std::string& line :
+       plan_lines(plan_, options_, effective_.schedule, comm_.ranks(), effective_.threads))
+    progress_.note(line);
   progress_.note(
-      fmt::format("documents: {} to train on, {} held out; {} real tokens an epoch, {} supervised ({:.0f} %)",
-                  p.documents, data_.held_out.size(), p.real_tokens, p.supervised_tokens,
-                  100.0 * static_cast<double>(p.supervised_tokens) / static_cast<double>(p.real_tokens)));
-  progress_.note(fmt::format(
-      "batches: {} of {} rows, fill {:.1f} %; {} documents cut; left out: {} without a supervised token, {} "
-      "supervised only beyond the cut, {} shorter than 2 tokens",
-      p.batches, options_.max_seq_len, 100 * p.fill_ratio, p.cut_documents, p.dropped_unsupervised,
-      p.dropped_beyond_limit, p.dropped_empty));
-  progress_.note(fmt::format(
-      "draft: {:.2f} M trainable of {:.2f} M parameters; vocabulary {} of {}, covering {:.2f} % of the "
-      "supervised tokens",
-      millions(model_->trainable_elements()), millions(total_params()), model_->weights().config.draft_vocab,
-      target_.vocab, 100 * start_.state.covered_share));
-  const double target_bytes =
-      4.0 * static_cast<double>(weights_.embed_tokens.size() + weights_.lm_head.size());
-  progress_.note(fmt::format(
-      "memory: {} for weights, gradients and activations, {} for the optimizer, {} for the target's "
-      "tensors",
-      human_bytes(static_cast<double>(model_->memory_bytes())),
-      human_bytes(static_cast<double>(optimizer_->bytes())), human_bytes(target_bytes)));
-  const Schedule& s = effective_.schedule;
-  const std::string several =
-      effective_.batches_per_update == 1
-          ? std::string()
-          : fmt::format(", {} an update over {} ranks", effective_.batches_per_update, comm_.ranks());
-  progress_.note(fmt::format(
-      "steps: {} ({} batches an epoch{}), {}, rate {:g} {}, warm-up {}, {} threads, products in {}",
-      effective_.total_steps, p.batches, several, options_.optimizer, s.base_lr, options_.scheduler_type,
-      s.warmup_steps, effective_.threads, compute_type_name(effective_.compute_type)));
+      fmt::format("draft: {:.2f} M trainable of {:.2f} M parameters, products in {}; vocabulary {} of {}, "
+                  "covering {:.2f} % "
+                  "of the supervised tokens",
+                  millions(model_->trainable_elements()), millions(total_params()),
+                  compute_type_name(effective_.compute_type), model_->weights().config.draft_vocab,
+                  target_.vocab, 100 * start_.state.covered_share));
   if (!data_.can_validate)
     progress_.note("nothing is held out that could be validated; best is the latest checkpoint");
 }
@@ -478,6 +429,7 @@ Result<TrainReport> Run::go() {
     progress_.note(fmt::format("all {} steps were done before: nothing to do", effective_.total_steps));
     return report();
   }
+  EAGLET_RETURN_IF_ERROR(plan());
   EAGLET_RETURN_IF_ERROR(open_records());
   describe();
   Trainer trainer(options_, data_, *model_, *optimizer_, effective_.schedule, effective_.total_steps,
@@ -495,11 +447,46 @@ Result<TrainReport> Run::go() {
   return report();
 }
 
+Result<TrainPlan> Run::measure(std::int64_t steps) {
+  set_num_threads(options_.threads);
+  effective_.threads = num_threads();
+  EAGLET_ASSIGN_OR_RETURN(data_, open_train_data(options_, target_));
+  EAGLET_RETURN_IF_ERROR(choose_steps());
+  EAGLET_RETURN_IF_ERROR(start_new());
+  EAGLET_RETURN_IF_ERROR(choose_compute_type());
+  EAGLET_RETURN_IF_ERROR(make_model());
+  EAGLET_RETURN_IF_ERROR(plan());
+  UpdateStep update(options_, data_, *model_, *optimizer_, effective_.schedule, comm_);
+  TrainerState state = start_.state;
+  EAGLET_RETURN_IF_ERROR(update.start(state));
+  double flops = 0, seconds = 0;
+  progress_.begin("measure", static_cast<std::uint64_t>(steps + 1), "steps");
+  for (std::int64_t i = 0; i <= steps; ++i) {  // the first one warms up
+    if (interrupted())
+      return Status(StatusCode::kInterrupted, "stopped while measuring; nothing was written");
+    const double begin = monotonic_seconds();
+    EAGLET_ASSIGN_OR_RETURN(const UpdateResult result, update.make(state, {}));
+    state.advance(result.batches);
+    progress_.update(static_cast<std::uint64_t>(i + 1));
+    if (i == 0) continue;
+    seconds += monotonic_seconds() - begin;
+    flops += result.facts.needed_flops;
+  }
+  progress_.end(fmt::format("{} steps in {:.1f} s", steps, seconds));
+  add_measurement(steps, flops, seconds, data_, options_, &plan_);
+  return plan_;
+}
+
 }  // namespace
 
 Result<TrainReport> train_on_target(const TrainOptions& options, const TargetFacts& target,
                                     const TargetWeights& weights, Progress& progress) {
   return Run(options, target, weights, progress).go();
+}
+
+Result<TrainPlan> measure_on_target(const TrainOptions& options, const TargetFacts& target,
+                                    const TargetWeights& weights, std::int64_t steps, Progress& progress) {
+  return Run(options, target, weights, progress).measure(steps);
 }
 
 }  // namespace eaglet

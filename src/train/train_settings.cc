@@ -102,7 +102,14 @@ Status check_step_weights(const TrainOptions& o) {
 }
 
 Status check_names(const TrainOptions& o) {
-  if (o.store_path.empty()) return usage("--store", "no state store given", "eaglet extract makes one");
+  if (o.online && o.conversations_path.empty())
+    return usage("--online", "no conversations given", "say with --conversations what to train on");
+  if (o.online && !o.store_path.empty())
+    return usage("--online", "excludes --store: states come from the target or from a store", "choose one");
+  if (!o.online && !o.conversations_path.empty())
+    return usage("--conversations", "is for --online", "add --online, or give the --store made from them");
+  if (!o.online && o.store_path.empty())
+    return usage("--store", "no state store given", "eaglet extract makes one");
   if (o.model_path.empty())
     return usage("--model", "no target model given", "give the GGUF the states came from");
   if (o.output_dir.empty())
@@ -277,6 +284,8 @@ static Json settings_of_older_runs() {
 Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {
   Json json;
   json["store_path"] = o.store_path;
+  json["online"] = o.online;
+  json["conversations_path"] = o.conversations_path;
   json["model_path"] = o.model_path;
   json["output_dir"] = o.output_dir;
   json["from"] = o.from;

@@ -83,7 +83,7 @@ Status Trainer::one_step(UpdateStep& update) {
   LogRecord record;
   record.event = "step";
   record.epoch = state_.epoch;
-  advance(result.batches);
+  state_.advance(result.batches);
   record.step = state_.step;
   record.t = wall_seconds();
   put_metrics(result.metrics, &record);
@@ -131,14 +131,6 @@ Status Trainer::skip_or_stop(const Status& numeric) {
 std::string Trainer::last_good() const {
   if (saved_step_ < 0) return "no checkpoint was saved yet";
   return "the last good checkpoint is " + checkpoint_name(saved_step_);
-}
-
-void Trainer::advance(std::int64_t batches) {
-  ++state_.step;
-  state_.next_batch += batches;
-  if (state_.next_batch < state_.batches_per_epoch) return;
-  state_.next_batch = 0;
-  ++state_.epoch;
 }
 
 Status Trainer::log_step(LogRecord record) {

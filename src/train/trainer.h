@@ -46,7 +46,6 @@ class Trainer {
  private:
   Status one_step(UpdateStep& update);
   Status skip_or_stop(const Status& numeric);
-  void advance(std::int64_t batches);
   double share_of_peak(double flops_per_second);
   Status log_step(LogRecord record);
   RankFacts wishes() const;

@@ -31,6 +31,14 @@ Validation validation_from_json(const Json& json) {
 
 }  // namespace
 
+void TrainerState::advance(std::int64_t batches) {
+  ++step;
+  next_batch += batches;
+  if (next_batch < batches_per_epoch) return;
+  next_batch = 0;
+  ++epoch;
+}
+
 Json trainer_state_to_json(const TrainerState& state) {
   Json json;
   json["schema"] = kSchema;

@@ -30,6 +30,8 @@ struct TrainerState {
   std::int64_t stale_validations = 0;  // since the best one
   std::int64_t skipped_updates = 0;    // left out because they were not finite
   Validation last_validation;
+  /// A step over so many batches is done.
+  void advance(std::int64_t batches);
   Json settings;  // what must not change on resume (train_settings.h)
 };
 

@@ -102,7 +102,8 @@ Status UpdateStep::run_batch(const TrainerState& state, std::int64_t number, boo
   model_.set_sampling_seed(seed_of_batch(options_.seed, state.epoch, number));
   ++result->batches_here;
   result->tokens_here += batch->real_tokens;
-  result->needed_flops_here += needed_work_.flops(*batch);
+  result->needed_flops_here += needed_work_.flops(inputs_of(*batch, nullptr), options_.row_sampling,
+                                                  seed_of_batch(options_.seed, state.epoch, number));
   documents_.insert(documents_.end(), batch->documents.begin(), batch->documents.end());
   store_rows_.use(*batch);
   const Result<StepSums> sums = model_.step(inputs_of(*batch, &store_rows_), true);

@@ -77,7 +77,12 @@ class LlamaStateTaker : public StateTaker {
     return Status();
   }
 
-  Status finish() override { return batch_.size() > 0 ? run_batch() : Status(); }
+  Status finish() override {
+    if (batch_.size() > 0) EAGLET_RETURN_IF_ERROR(run_batch());
+    // The next document begins at the cache's first cell again: its states do not depend on those before.
+    llama_memory_clear(llama_get_memory(context_.get()), false);
+    return Status();
+  }
 
  private:
   void feed(Document* document) {
