@@ -15,7 +15,7 @@ Run add_plan(CLI::App& app) {
       "  eaglet plan --model target.gguf --conversations c.jsonl --max-seq-len 8192 --states-dir runs/a\n"
       "  eaglet plan --hidden-size 7168 --slots 4 --samples 37312 --mean-tokens 2205 --states-dir /data\n"
       "  eaglet plan --hidden-size 7168 --slots 4 --lengths lengths.jsonl --max-seq-len 8192 --json\n"
-      "  eaglet plan train --store states/ --model target.gguf --max-seq-len 8192 --measure-steps 3");
+      "  eaglet plan train --help");
   auto states = std::make_shared<PlanStatesFlags>();
   add_plan_states_flags(app, states.get());
   CLI::App* train = app.add_subcommand("train", "a training run: batches, memory, arithmetic, time");
