@@ -332,7 +332,7 @@ const char* compute_type_name(ComputeType type) {
 Result<ComputeType> parse_compute_type(const std::string& name) {
   if (name == "f32") return ComputeType::kF32;
   if (name == "bf16") return ComputeType::kBf16;
-  return Status(StatusCode::kInvalidArgument, "there is no compute type '" + name + "'", "--compute-type",
+  return Status(StatusCode::kUsage, "there is no compute type '" + name + "'", "--compute-type",
                 "use auto, f32 or bf16");
 }
 

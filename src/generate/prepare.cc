@@ -207,6 +207,9 @@ class Preparation {
                     fmt::format("no supervised token is left under the limit of {} tokens ({})",
                                 options_.max_seq_len, reasons_text(report_.left_out)),
                     where, fmt::format("give --max-seq-len {} or more", least_limit_));
+    if (report_.lines == 0)
+      return Status(StatusCode::kDataLoss, "there are no conversations: the input is empty", where,
+                    "give files with one conversation a line, or one JSON list of them");
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("none of the {} lines can be learnt from ({})", report_.lines,
                               reasons_text(report_.left_out)),

@@ -1,7 +1,6 @@
 #include "ops/bias.h"
 
 #include "device/threads.h"
-#include "ops/linear.h"
 #include "ops/vector_math.h"
 
 namespace eaglet {
@@ -19,12 +18,6 @@ void bias_backward(std::int64_t n, std::int64_t width, const float* dy, float* d
   parallel_for(width, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = 0; i < n; ++i) vaxpy(1.0f, dy + i * width + begin, end - begin, db + begin);
   });
-}
-
-void linear_with_bias(std::int64_t n, std::int64_t out, std::int64_t in, const float* x, const float* w,
-                      std::int64_t ldw, const float* bias, float* y) {
-  linear(n, out, in, x, w, ldw, false, y);
-  add_bias(n, out, bias, y);
 }
 
 }  // namespace eaglet

@@ -8,8 +8,5 @@ namespace eaglet {
 void add_bias(std::int64_t n, std::int64_t width, const float* bias, float* y);
 /// db [width] += sum over rows of dy [n, width]; nullptr: nothing. Same bits for any thread count.
 void bias_backward(std::int64_t n, std::int64_t width, const float* dy, float* db);
-/// y [n, out] = x [n, in] W^T + bias, W [out, in] with stored row length ldw (see linear.h).
-void linear_with_bias(std::int64_t n, std::int64_t out, std::int64_t in, const float* x, const float* w,
-                      std::int64_t ldw, const float* bias, float* y);
 
 }  // namespace eaglet
