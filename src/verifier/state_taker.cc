@@ -15,7 +15,7 @@
 namespace eaglet {
 namespace {
 
-constexpr std::int32_t kBatchTokens = 512;
+constexpr std::int32_t kStateBatchTokens = 512;
 constexpr std::uint32_t kMaxSequences = 64;
 constexpr std::string_view kLayerOutput = "l_out-";
 
@@ -36,7 +36,7 @@ struct Document {
 class LlamaStateTaker : public StateTaker {
  public:
   LlamaStateTaker(const Target& target, const StateTakerOptions& options, Done done)
-      : target_(target), done_(std::move(done)), batch_(kBatchTokens) {
+      : target_(target), done_(std::move(done)), batch_(kStateBatchTokens) {
     hidden_ = static_cast<std::size_t>(target.facts().hidden);
     for (const std::int32_t id : options.aux_layers) taps_.push_back({id - 1, taps_.size()});
     last_layer_ = static_cast<std::int32_t>(target.facts().num_layers) - 1;
@@ -49,10 +49,10 @@ class LlamaStateTaker : public StateTaker {
 
   Status start(std::int64_t longest_document) {
     llama_context_params params = llama_context_default_params();
-    params.n_ctx = static_cast<std::uint32_t>((longest_document + kBatchTokens + 255) / 256 * 256);
+    params.n_ctx = static_cast<std::uint32_t>((longest_document + kStateBatchTokens + 255) / 256 * 256);
     params.n_seq_max = sequences_;
     params.kv_unified = true;  // keeps the order of rows, and lets short and long documents share the cache
-    params.n_batch = params.n_ubatch = kBatchTokens;
+    params.n_batch = params.n_ubatch = kStateBatchTokens;
     params.n_threads = params.n_threads_batch = target_.threads();
     params.no_perf = true;
     params.cb_eval = &LlamaStateTaker::on_tensor;
