@@ -7,6 +7,7 @@
 
 #include "apps/bench_generate.h"
 #include "apps/bench_shapes.h"
+#include "apps/bench_store.h"
 #include "apps/bench_watch.h"
 #include "apps/command.h"
 #include "base/clock.h"
@@ -329,6 +330,7 @@ Run add_bench(CLI::App& app) {
       "Examples:\n  eaglet bench train --shape smollm2\n  eaglet bench train --shape deep --steps 10 --json\n"
       "  eaglet bench train --shape smollm2 --ttt-steps 8 --max-seq-len 8192\n"
       "  eaglet bench generate --requests 10000 --concurrency 64\n"
+      "  eaglet bench store --store states\n"
       "  eaglet bench watch --processes 100");
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* train =
@@ -356,11 +358,14 @@ Run add_bench(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   auto generate_flags = std::make_shared<BenchGenerateFlags>();
   CLI::App* generate = add_bench_generate(app, generate_flags.get());
+  auto store_flags = std::make_shared<BenchStoreFlags>();
+  CLI::App* store = add_bench_store(app, store_flags.get());
   auto watch_flags = std::make_shared<BenchWatchFlags>();
   CLI::App* watch = add_bench_watch(app, watch_flags.get());
   app.require_subcommand(1);
-  return [flags, generate_flags, generate, watch_flags, watch](Context& context) -> Status {
+  return [flags, generate_flags, generate, store_flags, store, watch_flags, watch](Context& context) -> Status {
     if (generate->parsed()) return bench_generate(*generate_flags, context);
+    if (store->parsed()) return bench_store(*store_flags, context);
     if (watch->parsed()) return bench_watch(*watch_flags, context);
     set_num_threads(flags->threads);
     EAGLET_ASSIGN_OR_RETURN(BenchShape shape, find_shape(flags->shape));

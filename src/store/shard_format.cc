@@ -198,6 +198,11 @@ Status check_document(const StoreHeader& header, const DocumentStates& document)
 
 RecordHead encode_record(const DocumentStates& document, std::uint8_t encoding, const void* payload,
                          std::uint64_t payload_bytes, std::string* meta) {
+  return encode_record(document, encoding, payload_bytes, xxh64(payload, payload_bytes), meta);
+}
+
+RecordHead encode_record(const DocumentStates& document, std::uint8_t encoding, std::uint64_t payload_bytes,
+                         std::uint64_t payload_checksum, std::string* meta) {
   RecordHead head = {};
   std::memcpy(head.magic, kRecordMagic, 8);
   head.tokens = static_cast<std::uint32_t>(document.input_ids.size());
@@ -207,7 +212,7 @@ RecordHead encode_record(const DocumentStates& document, std::uint8_t encoding, 
   head.name_bytes = static_cast<std::uint16_t>(document.id.size());
   head.encoding = encoding;
   head.states_bytes = payload_bytes;
-  head.states_checksum = xxh64(payload, payload_bytes);
+  head.states_checksum = payload_checksum;
   meta->assign(reinterpret_cast<const char*>(document.input_ids.data()), std::size_t{head.tokens} * 4);
   meta->append(reinterpret_cast<const char*>(mask.data()), mask.size());
   meta->append(document.id);

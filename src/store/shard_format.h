@@ -66,6 +66,10 @@ Status check_document(const StoreHeader& header, const DocumentStates& document)
 RecordHead encode_record(const DocumentStates& document, std::uint8_t encoding, const void* payload,
                          std::uint64_t payload_bytes, std::string* meta);
 
+/// The same for a payload that is not at hand, only its size and checksum (xxh64).
+RecordHead encode_record(const DocumentStates& document, std::uint8_t encoding, std::uint64_t payload_bytes,
+                         std::uint64_t payload_checksum, std::string* meta);
+
 /// The head at `data` when it is whole, fits the header and its record lies within `bytes`.
 Result<RecordHead> decode_record_head(const StoreHeader& header, const std::byte* data, std::uint64_t bytes);
 /// Ids, mask and name of a record (checksum, ranges and counts). `record` points at its head.

@@ -124,6 +124,12 @@ class StoreReader {
   virtual std::uint64_t bytes() const = 0;
   /// Copies document i out; checks its checksum (kDataLoss names shard and document).
   virtual Result<DocumentStates> read(std::size_t i) const = 0;
+  /// The same into a document that has been used before: its memory is taken again, which for many documents
+  /// one after another is twice as fast. After a failure its content is undefined.
+  virtual Status read_into(std::size_t i, DocumentStates* document) const {
+    EAGLET_ASSIGN_OR_RETURN(*document, read(i));
+    return {};
+  }
   /// Ids, mask and id only (states stay empty): touches no state, so it is cheap on a large store.
   virtual Result<DocumentStates> read_tokens(std::size_t i) const = 0;
   /// aux [count, aux layers * hidden] and last [count, hidden] as fp32, straight from the mapped shard.

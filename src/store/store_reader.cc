@@ -53,12 +53,18 @@ class MappedStore : public StoreReader {
   }
 
   Result<DocumentStates> read(std::size_t i) const override {
-    EAGLET_ASSIGN_OR_RETURN(DocumentStates document, read_tokens(i));
-    EAGLET_RETURN_IF_ERROR(shard(i).check_states(places_[i].entry));
-    EAGLET_RETURN_IF_ERROR(take_memory(documents_[i].tokens, &document.states));
-    EAGLET_RETURN_IF_ERROR(
-        shard(i).decode(places_[i].entry, document.loss_mask, documents_[i].tokens, document.states.data()));
+    DocumentStates document;
+    EAGLET_RETURN_IF_ERROR(read_into(i, &document));
     return document;
+  }
+
+  Status read_into(std::size_t i, DocumentStates* document) const override {
+    EAGLET_RETURN_IF_ERROR(check_index(i));
+    const std::size_t entry = places_[i].entry;
+    EAGLET_RETURN_IF_ERROR(shard(i).read_tokens(entry, document));
+    EAGLET_RETURN_IF_ERROR(shard(i).check_states(entry));
+    EAGLET_RETURN_IF_ERROR(take_memory(documents_[i].tokens, &document->states));
+    return shard(i).decode(entry, document->loss_mask, documents_[i].tokens, document->states.data());
   }
 
   Status read_states_f32(std::size_t i, const StateRange& range, float* aux, float* last) const override {

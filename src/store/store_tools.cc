@@ -128,6 +128,7 @@ Result<CopyReport> copy_store(const std::vector<std::string>& inputs, const std:
   EAGLET_ASSIGN_OR_RETURN(const auto writer, StoreWriter::open(output, header, options));
   std::unordered_set<std::string> there(writer->finished_ids().begin(), writer->finished_ids().end());
   CopyReport report;
+  DocumentStates states;
   std::uint64_t seen = 0;
   progress.begin("copy states", total, "documents");
   for (const auto& reader : readers) {
@@ -140,7 +141,7 @@ Result<CopyReport> copy_store(const std::vector<std::string>& inputs, const std:
       } else if (there.contains(document.id)) {
         ++report.already_there;
       } else {
-        EAGLET_ASSIGN_OR_RETURN(const DocumentStates states, reader->read(i));
+        EAGLET_RETURN_IF_ERROR(reader->read_into(i, &states));
         EAGLET_RETURN_IF_ERROR(writer->append(states));
         there.insert(document.id);
         ++report.documents;
