@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
+#include "formats/arrow_rows.h"
 #include "formats/byte_stream.h"
 
 namespace eaglet {
@@ -144,6 +146,9 @@ class Elements : public BufferedRows {
 }  // namespace
 
 Result<std::unique_ptr<RowSource>> RowSource::open(const std::string& path) {
+  if (path.ends_with(".arrow")) return open_arrow_rows({path});
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> arrow, arrow_files(path));
+  if (!arrow.empty()) return open_arrow_rows(arrow);
   EAGLET_ASSIGN_OR_RETURN(std::unique_ptr<ByteStream> bytes, ByteStream::open(path));
   std::string begun;
   std::size_t first = std::string::npos;

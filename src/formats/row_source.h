@@ -17,8 +17,8 @@ struct RowText {
 };
 
 /// Rows of a file one after another, whatever it is packed in: JSON lines, or one JSON list of rows; plain,
-/// gzip (all members) or zstd (all frames). Holds one row and a buffer, never the file. Only '\n' ends a line
-/// (U+2028 and friends are text). Not thread-safe.
+/// gzip (all members) or zstd (all frames); or a saved dataset of token rows (arrow_rows.h). Holds one row
+/// and a buffer, never the file. Only '\n' ends a line (U+2028 and friends are text). Not thread-safe.
 class RowSource {
  public:
   /// kNotFound, kPermission, kDataLoss (a packed file whose first bytes are broken).
