@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import scripted_states
 import toy_target
 from scripted_server import Answer, Server, chat_reply
 
@@ -41,6 +42,7 @@ def check_plans():
     assert kimi["train"]["trainable_params"] == 1190920192 + 4 * 7168, kimi["train"]
     assert kimi["train"]["total_params"] == 2594701312 + 4 * 7168, kimi["train"]
     assert kimi["extract"]["bytes_per_token"] == 57344 and 4.5e12 < kimi["extract"]["bytes"] < 4.7e12, kimi["extract"]
+    assert kimi["extract"]["requests"] == 37312 and any("/shared/hidden-states" in n for n in kimi["extract"]["needs"]), kimi
     assert any("4 ranks" in need for need in kimi["train"]["needs"]), kimi["train"]
     first = json.loads(eaglet("run", f"{SOURCE}/recipes/kimi-k2.5.toml", "--plan", "--json", "--set",
                               "generate.max_prompts=10000").stdout)
@@ -90,17 +92,23 @@ def run_shrunk(place, name, kind):
     model, prompts = f"{place}/toy.gguf", f"{place}/{name}.prompts.jsonl"
     write_prompts(prompts, kind)
     output = f"{place}/{name}"
-    with Server(ToyServer(1), owner=kind) as server:
+    shared = f"{place}/shared"
+    os.makedirs(shared, exist_ok=True)
+    connector = scripted_states.Connector(shared, 4, toy_target.HIDDEN, delay=0.01)
+    with Server(ToyServer(1), owner=kind) as server, Server(connector, owner="vllm") as states:
         sets = {"model.path": model, "run.prompts": prompts, "generate.server": server.url, "generate.max_tokens": 40,
                 "extract.target_layer_ids": "[2, 4, 5]", "extract.max_seq_len": 64, "train.max_seq_len": 128,
                 "train.draft_vocab_size": 80, "train.intermediate_size": 96, "train.hold_out_every": 6,
                 "run.drop_states": "false", "export.verifier": f"{place}/hf", "serve.max_prompts": 2}
         if name == "kimi-k2.5":  # warm start from a draft of the same shape
+            sets.update({"extract.server": states.url, "extract.states_dir": shared})
             sets["train.from"] = f"{place}/qwen3-8b-sglang/draft/checkpoints/latest"
         arguments = [part for key, value in sets.items() for part in ("--set", f"{key}={value}")]
         command = ("run", f"{SOURCE}/recipes/{name}.toml", "--output-dir", output, *arguments)
         first = eaglet(*command)
         assert "[1/" in first.stderr and server.requests, first.stderr
+        if name == "kimi-k2.5":  # its states came through the connector, whose files are gone
+            assert len(connector.asked) == ROWS and os.listdir(shared) == [], (len(connector.asked), os.listdir(shared))
         asked = len(server.requests)
         again = eaglet(*command)
         assert "done earlier, kept" in again.stderr and len(server.requests) == asked, "a finished run asked again"

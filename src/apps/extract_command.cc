@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "apps/command.h"
 #include "apps/stage_json.h"
@@ -12,9 +13,10 @@ namespace eaglet::apps {
 namespace {
 
 struct ExtractFlags {
-  ExtractOptions run;  // with the embedded target
+  ExtractOptions run;  // with the embedded target, or servers
   TakeInOptions take;  // from files of another tool
   bool strict = false;
+  std::optional<double> wait_seconds;
 };
 
 void print(const ExtractReport& report, const ExtractOptions& options) {
@@ -30,6 +32,10 @@ void print(const ExtractReport& report, const ExtractOptions& options) {
         report.broken_lines, report.skipped_empty, report.cut_away);
   if (report.seconds > 0)
     fmt::print("  {:.0f} tokens/s over {:.1f} s\n", report.tokens_per_second, report.seconds);
+  if (report.asked + report.taken_over > 0)
+    fmt::print("  {} requests, {} files taken that an earlier run had asked for\n", report.asked,
+               report.taken_over);
+  for (const auto& [reason, count] : report.left_out) fmt::print("  left out: {} {}\n", count, reason);
 }
 
 void print(const TakeInReport& report, const TakeInOptions& options) {
@@ -86,9 +92,38 @@ void add_common_flags(CLI::App& app, ExtractOptions* o) {
   app.add_flag("--force", o->force, "go on although the disk seems too small");
 }
 
+void add_server_flags(CLI::App& app, ExtractOptions* o) {
+  StatesServerOptions* s = &o->server;
+  app.add_option(
+         "--server", o->servers,
+         "vLLM servers that keep hidden states (their connector's flags: docs/formats/foreign-states.md) "
+         "make them instead of the embedded model")
+      ->delimiter(',')
+      ->type_name("URL,URL");
+  app.add_option("--states-dir", s->states_dir,
+                 "with --server: the servers' shared_storage_path; files in it that answer our requests are "
+                 "taken and deleted, nothing outside is touched")
+      ->type_name("DIR");
+  app.add_option("--served-model", s->model, "the model to ask for (default: the one that is served)")
+      ->type_name("NAME");
+  app.add_option("--server-kind", s->kind, "auto, or vllm for one behind a proxy")->type_name("KIND");
+  app.add_option("--api-key-env", s->api_key_env, "the environment variable that holds the API key")
+      ->type_name("NAME");
+  app.add_option("--ca-file", s->ca_file, "certificates to trust for https")->type_name("FILE");
+  app.add_option("--concurrency", s->concurrency,
+                 "with --server: documents under way, and files in the folder, at most")
+      ->type_name("N");
+  app.add_option("--timeout", s->timeout_seconds, "longest wait for one reply")->type_name("SECONDS");
+  app.add_option("--tries", s->tries, "how often one request may be sent")->type_name("N");
+  app.add_option("--retry-wait", s->retry_wait_seconds, "before the first retry; doubled with each")
+      ->type_name("SECONDS");
+  app.add_option("--wait-ready", s->wait_ready_seconds, "for a server that is not up yet")
+      ->type_name("SECONDS");
+}
+
 void add_take_in_flags(CLI::App& app, ExtractFlags* flags) {
   TakeInOptions* o = &flags->take;
-  app.add_option("--from", o->from, "take in states of another tool: vllm, speculators, specforge, modelopt");
+  app.add_option("--from", o->from, "take in states of another tool: vllm, speculators, specforge, modelopt, nemo");
   app.add_option("DIR", o->states_path, "with --from: the folder of states");
   app.add_flag("--check", o->check_only, "only look at the states; nothing is written");
   app.add_flag("--strict", flags->strict, "fail when any file is refused");
@@ -100,8 +135,8 @@ void add_take_in_flags(CLI::App& app, ExtractFlags* flags) {
       ->capture_default_str();
   app.add_option("--backend", o->backend, "modelopt: hf or vllm, which made the files");
   app.add_flag("--accept-doubtful", o->accept_doubtful, "use files with a slot of zeros all the same");
-  app.add_option("--wait-seconds", o->wait_seconds, "for a file that is locked or still being written")
-      ->capture_default_str();
+  app.add_option("--wait-seconds", flags->wait_seconds,
+                 "for a file that is locked or still being written (default 10, with --server 60)");
 }
 
 Status run_take_in(ExtractFlags* flags, Context& context) {
@@ -116,6 +151,7 @@ Status run_take_in(ExtractFlags* flags, Context& context) {
   o.target_layer_ids = r.target_layer_ids;
   o.max_seq_len = r.max_seq_len;
   o.force = r.force;
+  if (flags->wait_seconds) o.wait_seconds = *flags->wait_seconds;
   EAGLET_ASSIGN_OR_RETURN(o.store,
                           store_options(r.store_dtype, r.drop_unsupervised, r.shard_bytes, r.writer));
   EAGLET_ASSIGN_OR_RETURN(const TakeInReport report, take_in_states(o, *context.progress));
@@ -126,6 +162,20 @@ Status run_take_in(ExtractFlags* flags, Context& context) {
   if (!flags->strict || report.left_out.empty()) return Status();
   return Status(StatusCode::kDataLoss, fmt::format("{} files were refused", report.left_out.size()),
                 o.states_path, "the reasons are above; leave --strict out to go on without them");
+}
+
+/// What cannot be told by one option alone.
+Status check_together(const ExtractFlags& flags) {
+  const auto usage = [](const char* what, const char* todo) {
+    return Status(StatusCode::kUsage, what, "eaglet extract", todo);
+  };
+  if (!flags.run.servers.empty() && !flags.take.from.empty())
+    return usage("--server and --from exclude each other",
+                 "--server asks for states, --from takes files that are there");
+  if (flags.run.servers.empty() && !flags.run.server.states_dir.empty())
+    return usage("--states-dir needs --server",
+                 "eaglet extract --server http://gpu1:8000 --states-dir DIR ...");
+  return {};
 }
 
 Status run_target(const ExtractOptions& options, Context& context) {
@@ -156,13 +206,21 @@ Run add_extract(CLI::App& app) {
       "runs/a/states\n"
       "  eaglet extract --model target.gguf --conversations c.jsonl --output-dir states --target-layer-ids 2 "
       "15 27\n"
+      "  eaglet extract --server http://gpu1:8000 --states-dir /shared/hs --conversations c.jsonl \\\n"
+      "                 --model target.gguf --output-dir states --target-layer-ids 3,31,59     from a "
+      "running vLLM\n"
       "  eaglet extract --from vllm /data/hs --conversations c.jsonl --check --strict       look first\n"
       "  eaglet extract --from vllm /data/hs --conversations c.jsonl --model /models/target --output-dir "
       "states");
   auto flags = std::make_shared<ExtractFlags>();
   add_common_flags(app, &flags->run);
+  add_server_flags(app, &flags->run);
   add_take_in_flags(app, flags.get());
   return [flags](Context& context) -> Status {
+    EAGLET_RETURN_IF_ERROR(check_together(*flags));
+    flags->run.server.captured_layer_ids = flags->take.captured_layer_ids;
+    flags->run.server.layer_convention = flags->take.layer_convention;
+    if (flags->wait_seconds) flags->run.server.wait_seconds = *flags->wait_seconds;
     return flags->take.from.empty() ? run_target(flags->run, context) : run_take_in(flags.get(), context);
   };
 }

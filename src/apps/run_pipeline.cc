@@ -198,12 +198,21 @@ Status RunPipeline::take_conversations() {
   });
 }
 
+/// How fast, and from which servers, says nothing about the states; that servers made them does.
+Json RunPipeline::extract_settings() const {
+  Json settings = settings_of(
+      "extract", {"force", "shard_bytes", "server", "states_dir", "served_model", "server_kind",
+                  "api_key_env", "ca_file", "concurrency", "timeout", "tries", "wait_ready", "wait_seconds"});
+  if (!recipe_.extract.servers.empty()) settings["made_by"] = "servers";
+  return settings;
+}
+
 Status RunPipeline::extract_states() {
   EAGLET_ASSIGN_OR_RETURN(const std::string conversations, content_fingerprint(paths_.conversations()));
   // Freed states still count as made while nothing is left to do with them.
   const bool freed = path_exists(paths_.stages() + "/states-dropped");
   const Stage stage = {.name = "extract",
-                       .settings = settings_of("extract", {"force", "shard_bytes"}),
+                       .settings = extract_settings(),
                        .inputs = {{"conversations", conversations}, {"model", model_identity_}},
                        .output = freed ? paths_.stages() + "/states-dropped" : paths_.states()};
   return do_stage(stage, [this]() -> Result<Json> {

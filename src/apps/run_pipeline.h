@@ -42,6 +42,7 @@ class RunPipeline {
   Status do_stage(const Stage& stage, const Work& work);
   std::vector<std::string> unrelated_to_answers() const;
   Json settings_of(const std::string& section, const std::vector<std::string>& without) const;
+  Json extract_settings() const;
   Status generate_answers();
   Status take_conversations();
   Status take_given_conversations();

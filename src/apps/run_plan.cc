@@ -137,7 +137,21 @@ Result<Json> extract_plan(const Recipe& recipe, const Facts& facts) {
   }
   const double tokens = static_cast<double>(forecast.tokens);
   const bool fits = static_cast<double>(forecast.needed_bytes) <= free_bytes;
+  Json needs =
+      Json::array({fmt::format("{} of disk, {} {}", human_bytes(static_cast<double>(forecast.needed_bytes)),
+                               human_bytes(free_bytes), plan.free_terabytes > 0 ? "told" : "free")});
+  if (recipe.extract.servers.empty()) {
+    if (!facts.has_model) needs.push_back("the target's GGUF: " + recipe.model_path);
+  } else {
+    const StatesServerOptions& server = recipe.extract.server;
+    const double folder = static_cast<double>(server.concurrency * facts.sequence_tokens) *
+                          static_cast<double>(forecast.bytes_per_token);
+    needs.push_back(
+        fmt::format("servers that keep hidden states: {}; their folder {}, about {} in it at most",
+                    fmt::join(recipe.extract.servers, ", "), server.states_dir, human_bytes(folder)));
+  }
   return Json{{"stage", "extract"},
+              {"requests", recipe.extract.servers.empty() ? 0 : forecast.documents},
               {"documents", forecast.documents},
               {"tokens", tokens},
               {"bytes", forecast.needed_bytes},
@@ -146,9 +160,7 @@ Result<Json> extract_plan(const Recipe& recipe, const Facts& facts) {
               {"fits", fits},
               {"flops", kFlopsPerParameter * plan.active_params_billion * 1e9 * tokens},
               {"hours", hours(tokens, plan.extract_tokens_per_second)},
-              {"needs",
-               {fmt::format("{} of disk, {} {}", human_bytes(static_cast<double>(forecast.needed_bytes)),
-                            human_bytes(free_bytes), plan.free_terabytes > 0 ? "told" : "free")}}};
+              {"needs", needs}};
 }
 
 DraftConfig draft_of(const Recipe& recipe, const Facts& facts) {

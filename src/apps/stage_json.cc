@@ -55,7 +55,7 @@ Json prepare_json(const PrepareReport& r) {
 }
 
 Json extract_json(const ExtractReport& r) {
-  return {{"documents", r.documents},
+  Json json = {{"documents", r.documents},
           {"already_done", r.already_done},
           {"broken_lines", r.broken_lines},
           {"skipped_empty", r.skipped_empty},
@@ -65,6 +65,11 @@ Json extract_json(const ExtractReport& r) {
           {"state_bytes", r.state_bytes},
           {"seconds", r.seconds},
           {"tokens_per_second", r.tokens_per_second}};
+  if (r.asked + r.taken_over == 0 && r.left_out.empty()) return json;
+  json["requests"] = r.asked;
+  json["taken_over"] = r.taken_over;
+  json["left_out"] = Json(r.left_out);
+  return json;
 }
 
 Json train_json(const TrainReport& r) {

@@ -9,12 +9,11 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "extract/extract_work.h"
+#include "extract/server_states.h"
 #include "formats/conversations.h"
 #include "formats/layer_ids.h"
-#include "formats/length_limit.h"
 #include "formats/target_model.h"
-#include "store/forecast.h"
-#include "store/state_codec.h"
 #include "store/store.h"
 #include "verifier/state_taker.h"
 #include "verifier/target.h"
@@ -40,121 +39,9 @@ Result<std::vector<std::int32_t>> choose_layers(const ExtractOptions& options, c
   return options.target_layer_ids;
 }
 
-StoreHeader header_for(const TargetFacts& facts, std::vector<std::int32_t> layers) {
-  StoreHeader header;
-  header.target_identity = facts.identity;
-  header.target_name = facts.name;
-  header.hidden = facts.hidden;
-  header.target_layers = facts.num_layers;
-  header.aux_layers = std::move(layers);
-  return header;
-}
-
-/// The conversations that are still to do, cut, without those that teach nothing.
-struct Work {
-  std::vector<Conversation> documents;
-  std::int64_t already_done = 0, skipped_empty = 0, cut_away = 0, cut = 0;
-  std::int64_t least_useful_limit = 0;  // the shortest limit that would keep one of those cut away
-  std::int64_t longest = 0;
-};
-
-Status check_tokens(const Conversation& document, const TargetFacts& facts, const std::string& path) {
-  for (const std::int32_t token : document.input_ids)
-    if (token < 0 || token >= facts.vocab)
-      return Status(StatusCode::kConfig,
-                    fmt::format("document {} has token id {}, the target's vocabulary has {}", document.id,
-                                token, facts.vocab),
-                    path, "these are conversations of another model: generate them with this target");
-  return Status();
-}
-
-/// A store begun under another limit, or from other answers, is not gone on with: its documents would differ.
-Status check_same_cut(Conversation document, std::int64_t limit, std::int64_t stored_tokens,
-                      const std::string& store) {
-  const LimitResult cut = cut_to_limit(limit, &document);
-  const bool kept = cut == LimitResult::kCut || cut == LimitResult::kWhole;
-  const std::int64_t tokens = kept ? static_cast<std::int64_t>(document.input_ids.size()) : 0;
-  if (tokens == stored_tokens) return {};
-  return Status(
-      StatusCode::kConfig,
-      fmt::format("document {} has {} tokens in the store and would have {} now: the store was begun "
-                  "with another --max-seq-len or from other conversations",
-                  document.id, stored_tokens, tokens),
-      store, "give the --max-seq-len it was begun with, or extract into a new directory");
-}
-
-/// `begun`: the store that is gone on with, or nullptr.
-Result<Work> plan_work(std::vector<Conversation> conversations, const ExtractOptions& options,
-                       const TargetFacts& facts, const StoreWriter* begun) {
-  std::int64_t limit = options.max_seq_len > 0 ? options.max_seq_len : facts.max_position_embeddings;
-  if (facts.max_position_embeddings > 0) limit = std::min(limit, facts.max_position_embeddings);
-  Work work;
-  for (Conversation& document : conversations) {
-    if (const std::int64_t stored = begun == nullptr ? 0 : begun->tokens_of(document.id); stored > 0) {
-      EAGLET_RETURN_IF_ERROR(check_same_cut(std::move(document), limit, stored, options.store_path));
-      ++work.already_done;
-      continue;
-    }
-    EAGLET_RETURN_IF_ERROR(check_tokens(document, facts, options.conversations_path));
-    const std::int64_t needed = least_useful_limit(document);
-    switch (cut_to_limit(limit, &document)) {
-      case LimitResult::kNothingSupervised:
-        ++work.skipped_empty;
-        continue;
-      case LimitResult::kNothingLeft:
-        ++work.cut_away;
-        if (work.least_useful_limit == 0 || needed < work.least_useful_limit)
-          work.least_useful_limit = needed;
-        continue;
-      case LimitResult::kCut:
-        ++work.cut;
-        break;
-      case LimitResult::kWhole:
-        break;
-    }
-    work.longest = std::max(work.longest, static_cast<std::int64_t>(document.input_ids.size()));
-    work.documents.push_back(std::move(document));
-  }
-  return work;
-}
-
-/// What to say when there is no document to take.
-Status nothing_to_learn(const Work& work, const ExtractOptions& options, std::uint64_t rows) {
-  const std::string& where = options.conversations_path;
-  if (work.cut_away == 0)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("none of the {} conversations has a supervised token", rows), where,
-                  "generate answers first, or eaglet prepare conversations that have them");
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("no supervised token is left in any of the {} conversations under the limit of "
-                            "{} tokens ({} cut by the length limit, {} nothing supervised)",
-                            rows, options.max_seq_len, work.cut_away, work.skipped_empty),
-                where, fmt::format("give --max-seq-len {} or more", work.least_useful_limit));
-}
-
-DocumentSize document_size(const Conversation& document) {
-  const KeptRows kept = kept_rows(document.loss_mask, true);
-  return {static_cast<std::int64_t>(document.input_ids.size()), static_cast<std::int64_t>(document.id.size()),
-          kept.aux_rows, kept.last_rows()};
-}
-
-Status tell_forecast(const Work& work, const ExtractOptions& options, const StoreWriterOptions& store,
-                     const StoreHeader& header, Progress& progress) {
-  std::vector<DocumentSize> sizes;
-  for (const Conversation& document : work.documents) sizes.push_back(document_size(document));
-  const Forecast forecast = forecast_store(header, sizes, store);
-  EAGLET_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, free_disk_bytes(options.store_path));
-  EAGLET_RETURN_IF_ERROR(check_forecast(forecast, free_bytes, options.store_path, options.force));
-  progress.note("captured: " + describe_layer_ids(header.aux_layers, header.target_layers) +
-                "; and the last state");
-  progress.note(fmt::format("states of {} documents, {} tokens: {}", forecast.documents, forecast.tokens,
-                            forecast_text(forecast, free_bytes)));
-  return Status();
-}
-
 /// Runs the documents through the target into the store; what is in the store stays on any failure.
-Status take_states(Work* work, const ExtractOptions& options, const StoreHeader& header, StoreWriter* writer,
-                   ExtractReport* report, Progress& progress) {
+Status take_states(ExtractWork* work, const ExtractOptions& options, const StoreHeader& header,
+                   StoreWriter* writer, ExtractReport* report, Progress& progress) {
   EAGLET_ASSIGN_OR_RETURN(const TargetWeightsAs weights, weights_as_from_name(options.weights));
   EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Target> target,
                           Target::load(options.model_path, {weights, options.threads}));
@@ -191,17 +78,6 @@ Status take_states(Work* work, const ExtractOptions& options, const StoreHeader&
   return {};
 }
 
-Status add_totals(const ExtractOptions& options, ExtractReport* report) {
-  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<StoreReader> store, StoreReader::open(options.store_path));
-  report->documents = static_cast<std::int64_t>(store->documents().size());
-  report->state_bytes = store->bytes();
-  for (const StoredDocument& document : store->documents()) {
-    report->tokens += document.tokens;
-    report->supervised_tokens += document.supervised_tokens;
-  }
-  return Status();
-}
-
 }  // namespace
 
 Result<WriterShare> writer_share(const std::string& writer) {
@@ -227,6 +103,7 @@ Result<StoreWriterOptions> store_options(const std::string& store_dtype, bool dr
 
 Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress) {
   EAGLET_RETURN_IF_ERROR(check_options(options));
+  if (!options.servers.empty()) return extract_from_servers(options, progress);
   EAGLET_ASSIGN_OR_RETURN(ConversationFile file, read_conversations(options.conversations_path));
   EAGLET_ASSIGN_OR_RETURN(const TargetFacts facts, read_target_facts(options.model_path));
   EAGLET_ASSIGN_OR_RETURN(std::vector<std::int32_t> layers, choose_layers(options, facts));
@@ -234,8 +111,7 @@ Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress)
       const StoreWriterOptions store,
       store_options(options.store_dtype, options.drop_unsupervised, options.shard_bytes, options.writer));
   EAGLET_ASSIGN_OR_RETURN(const WriterShare share, writer_share(options.writer));
-  StoreHeader header = header_for(facts, std::move(layers));
-  if (store.encoding == StateEncoding::kFp8) header.dtype = Dtype::kF8E4M3;
+  const StoreHeader header = header_for(facts, std::move(layers), store);
   EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<StoreWriter> writer,
                           StoreWriter::open(options.store_path, header, store));
   for (const std::string& note : writer->recovery_notes()) progress.note(note);
@@ -246,14 +122,10 @@ Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress)
   if (share.count > 1)
     std::erase_if(file.conversations, [&](const Conversation& row) { return !share.has(row.id); });
   const auto rows = static_cast<std::uint64_t>(file.conversations.size());
-  EAGLET_ASSIGN_OR_RETURN(Work work, plan_work(std::move(file.conversations), options, facts, writer.get()));
+  EAGLET_ASSIGN_OR_RETURN(ExtractWork work,
+                          plan_work(std::move(file.conversations), options, facts, writer.get()));
   if (work.documents.empty() && writer->finished_ids().empty()) return nothing_to_learn(work, options, rows);
-  if (work.skipped_empty > 0)
-    progress.note(fmt::format("{} conversations left out: nothing supervised", work.skipped_empty));
-  if (work.cut_away > 0)
-    progress.note(fmt::format("{} conversations left out: cut by the length limit", work.cut_away));
-  if (work.cut > 0) progress.note(fmt::format("{} conversations are cut to the length limit", work.cut));
-
+  tell_work(work, progress);
   ExtractReport report;
   report.already_done = work.already_done;
   report.broken_lines = static_cast<std::int64_t>(file.broken.size());
@@ -278,7 +150,7 @@ Result<ExtractPlan> plan_extraction(const ExtractOptions& options) {
   EAGLET_ASSIGN_OR_RETURN(const TargetFacts facts, read_target_facts(options.model_path));
   EAGLET_ASSIGN_OR_RETURN(std::vector<std::int32_t> layers, choose_layers(options, facts));
   EAGLET_ASSIGN_OR_RETURN(auto work, plan_work(std::move(file.conversations), options, facts, nullptr));
-  return ExtractPlan{header_for(facts, std::move(layers)), std::move(work.documents)};
+  return ExtractPlan{header_for(facts, std::move(layers), {}), std::move(work.documents)};
 }
 
 }  // namespace eaglet

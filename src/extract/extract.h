@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,18 @@
 #include "store/store.h"
 
 namespace eaglet {
+
+/// vLLM servers with the hidden-states connector that make the states in place of the embedded target.
+struct StatesServerOptions {
+  std::string states_dir;  // where they leave their files: their shared_storage_path, seen from here
+  std::string model, kind = "auto", api_key_env = "EAGLET_API_KEY", ca_file;
+  std::vector<std::int32_t>
+      captured_layer_ids;                  // what they capture, in order; empty: the layers kept and the last
+  std::string layer_convention = "input";  // how both lists count
+  std::int64_t concurrency = 16, tries = 6;
+  double timeout_seconds = 600, retry_wait_seconds = 1, wait_ready_seconds = 30;
+  double wait_seconds = 60;  // for a named file to be there, whole and unlocked
+};
 
 struct ExtractOptions {
   std::string model_path;
@@ -23,8 +36,10 @@ struct ExtractOptions {
   bool drop_unsupervised = false;    // no states that no drafting step can reach
   std::string writer;  // "2/4": the second of four processes that share the documents by their ids
   int threads = 0;
-  std::string weights = "auto";  // auto | stored | f16 | f32: TargetWeightsAs
-  bool force = false;            // go on although the forecast does not fit the disk
+  std::string weights = "auto";      // auto | stored | f16 | f32: TargetWeightsAs
+  bool force = false;                // go on although the forecast does not fit the disk
+  std::vector<std::string> servers;  // empty: the embedded target makes the states
+  StatesServerOptions server;
 };
 
 struct ExtractReport {
@@ -33,6 +48,9 @@ struct ExtractReport {
   std::int64_t tokens = 0, supervised_tokens = 0;  // whole store
   std::uint64_t state_bytes = 0;                   // whole store on disk
   double seconds = 0, tokens_per_second = 0;       // this run
+  // From servers only: requests, files of an earlier run taken without one, documents left out by reason.
+  std::int64_t asked = 0, taken_over = 0;
+  std::map<std::string, std::int64_t> left_out;
 };
 
 /// Form, shard size and sharing of a store as the options say. kUsage for an unknown form or a wrong "k/n".

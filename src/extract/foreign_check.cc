@@ -21,13 +21,14 @@ namespace {
 constexpr double kSettledSeconds = 0.4;  // a file that did not change for so long is not being written
 constexpr auto kPause = std::chrono::milliseconds(50);
 
-std::uint64_t hash_of(const std::vector<std::int32_t>& ids) {
-  return xxh64(ids.data(), ids.size() * sizeof(std::int32_t));
+std::uint64_t hash_of(const std::vector<std::int32_t>& ids, std::size_t from = 0) {
+  return ids.size() < from ? 0 : xxh64(ids.data() + from, (ids.size() - from) * sizeof(std::int32_t));
 }
 
 /// vLLM's writer holds an exclusive flock on the file beside; others use a record lock.
 bool is_locked(const std::string& lock_path) {
-  const int fd = ::open(lock_path.c_str(), O_RDWR | O_CLOEXEC);
+  // A link would lead to a file that nobody named.
+  const int fd = ::open(lock_path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   struct flock record = {};
   record.l_type = F_WRLCK;
@@ -104,6 +105,7 @@ const char* problem_name(StatesProblem problem) {
                                                           "no conversation",
                                                           "other shape",
                                                           "locked",
+                                                          "another teacher",
                                                           "empty slot"};
   return kNames[static_cast<std::size_t>(problem)];
 }
@@ -112,6 +114,7 @@ ConversationIndex::ConversationIndex(const ConversationFile& file) : file_(file)
   for (std::size_t i = 0; i < file.conversations.size(); ++i) {
     by_id_.emplace(file.conversations[i].id, i);
     by_tokens_.emplace(hash_of(file.conversations[i].input_ids), i);
+    by_later_tokens_.emplace(hash_of(file.conversations[i].input_ids, 1), i);
   }
 }
 
@@ -125,6 +128,11 @@ const Conversation* ConversationIndex::find(const ForeignStates& states) const {
   if (const auto it = by_id_.find(states.conversation_id); it != by_id_.end()) return &rows[it->second];
   const auto it = by_tokens_.find(hash_of(states.input_ids));
   return it == by_tokens_.end() ? nullptr : &rows[it->second];
+}
+
+const Conversation* ConversationIndex::find_without_first(const ForeignStates& states) const {
+  const auto it = by_later_tokens_.find(hash_of(states.input_ids, 1));
+  return it == by_later_tokens_.end() ? nullptr : &file_.conversations[it->second];
 }
 
 StatesVerdict check_foreign(const ForeignStates& states, const Conversation* conversation, std::int64_t limit,

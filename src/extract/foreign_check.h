@@ -21,9 +21,10 @@ enum class StatesProblem {
   kNoConversation,  // no conversation belongs to it
   kOtherShape,      // other slots or width than the rest
   kLocked,          // its writer still holds the lock
+  kTeacher,         // the last state cannot be rebuilt from its probabilities
   kEmptySlot,       // doubtful only: a slot of zeros
 };
-constexpr int kStatesProblems = 10;
+constexpr int kStatesProblems = 11;
 /// "NaN", "infinity", "cut/empty/header", ...: for summaries.
 const char* problem_name(StatesProblem problem);
 
@@ -40,11 +41,13 @@ class ConversationIndex {
   explicit ConversationIndex(const ConversationFile& file);
   /// nullptr when none belongs to it.
   const Conversation* find(const ForeignStates& states) const;
+  /// By all token ids but the first, where a file does not hold that one.
+  const Conversation* find_without_first(const ForeignStates& states) const;
 
  private:
   const ConversationFile& file_;
   std::unordered_map<std::string, std::size_t> by_id_;
-  std::unordered_map<std::uint64_t, std::size_t> by_tokens_;
+  std::unordered_map<std::uint64_t, std::size_t> by_tokens_, by_later_tokens_;
 };
 
 /// Rows against ids, ids against the conversation's (nullptr: the file's own count), every number finite, no

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/files.h"
+#include "extract/nemo_states.h"
 #include "formats/json.h"
 #include "formats/layer_ids.h"
 
@@ -44,6 +45,15 @@ Result<Usual> usual_places(const TakeInOptions& options, StatesLayout layout, co
     return all;
   }
   switch (layout) {
+    case StatesLayout::kNemo: {
+      EAGLET_ASSIGN_OR_RETURN(const NemoManifest manifest, read_nemo_manifest(options.states_path));
+      if (manifest.output_layers.empty())
+        return Usual{{2, n / 2, n - 3, n}, "NeMo captures the outputs of layers 1, L/2-1 and L-4"};
+      EAGLET_ASSIGN_OR_RETURN(auto places,
+                              layer_places(manifest.output_layers, LayerConvention::kOutput, num_layers));
+      places.push_back(n);
+      return Usual{places, "manifest.json lists outputs of layers"};
+    }
     case StatesLayout::kVllm:
       return Usual{{2, n / 2, n - 3, n},
                    "vLLM's launch script captures 2, L/2, L-3 and L (inputs of layers)"};

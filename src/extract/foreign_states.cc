@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/files.h"
+#include "extract/nemo_states.h"
 #include "formats/safetensors.h"
 #include "formats/torch_file.h"
 #include "tensor/float8.h"
@@ -207,6 +208,8 @@ bool is_states_file(StatesLayout layout, const std::string& name) {
       return name.ends_with(".ckpt") || name.ends_with(".ckpt.gz");
     case StatesLayout::kModelOpt:
       return name.ends_with(".pt");
+    case StatesLayout::kNemo:
+      break;
   }
   return false;
 }
@@ -232,12 +235,9 @@ Result<StatesLayout> states_layout_from_name(const std::string& name) {
   if (name == "speculators") return StatesLayout::kSpeculators;
   if (name == "specforge") return StatesLayout::kSpecForge;
   if (name == "modelopt") return StatesLayout::kModelOpt;
-  if (name == "nemo")
-    return Status(StatusCode::kUsage,
-                  "NeMo's cache holds the teacher's probabilities instead of the last state", "--from nemo",
-                  "the teacher cannot be rebuilt from it: extract the states again from the conversations");
+  if (name == "nemo") return StatesLayout::kNemo;
   return Status(StatusCode::kUsage, "there is no layout '" + name + "'", "--from",
-                "vllm, speculators, specforge or modelopt");
+                "vllm, speculators, specforge, modelopt or nemo");
 }
 
 void ForeignStates::row_f32(std::size_t slot, std::int64_t row, float* to) const {
@@ -255,6 +255,7 @@ void ForeignStates::row_f32(std::size_t slot, std::int64_t row, float* to) const
 Result<std::vector<std::string>> list_foreign_states(StatesLayout layout, const std::string& directory) {
   if (!is_directory(directory))
     return Status(StatusCode::kNotFound, "there is no such folder of states", directory, "check the path");
+  if (layout == StatesLayout::kNemo) return list_nemo_samples(directory);
   std::vector<std::string> files;
   EAGLET_RETURN_IF_ERROR(list_below(layout, directory, 2, &files));
   // By number where names carry one (hs_10 after hs_9), else by name.
@@ -268,12 +269,14 @@ Result<std::vector<std::string>> list_foreign_states(StatesLayout layout, const 
 }
 
 Result<ForeignStates> open_foreign_states(StatesLayout layout, const std::string& path) {
-  EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, file_bytes(path));
+  EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, file_bytes(file_of_sample(path)));
   if (bytes == 0)
     return Status(StatusCode::kDataLoss, "the file is empty", path,
                   "its writer died: make these states again");
   const bool safetensors = path.ends_with(".safetensors");
-  auto states = safetensors ? open_safetensors_states(path) : open_torch_states(layout, path);
+  auto states = layout == StatesLayout::kNemo ? open_nemo_sample(path)
+                : safetensors                 ? open_safetensors_states(path)
+                                              : open_torch_states(layout, path);
   if (!states.ok()) {
     const Status& status = states.status();
     return status.where().find(path) != std::string::npos ? status : status.at(path);

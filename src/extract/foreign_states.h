@@ -12,8 +12,8 @@
 namespace eaglet {
 
 /// Whose files of hidden states (docs/formats/foreign-states.md).
-enum class StatesLayout { kVllm, kSpeculators, kSpecForge, kModelOpt };
-/// "vllm", "speculators", "specforge" or "modelopt"; kUsage for anything else, with the reason for nemo.
+enum class StatesLayout { kVllm, kSpeculators, kSpecForge, kModelOpt, kNemo };
+/// "vllm", "speculators", "specforge", "modelopt" or "nemo"; kUsage for anything else.
 Result<StatesLayout> states_layout_from_name(const std::string& name);
 
 /// One file of states, opened. Nothing is copied: slots point into the mapped (or unpacked) file.
@@ -31,10 +31,14 @@ struct ForeignStates {
     std::uint64_t file_offset = 0;
   };
   std::vector<Slot> slots;
-  std::vector<float> row_scales;   // [rows], of fp8 files; else empty
-  bool all_places = false;         // the slots are the places 0..n, by the tensor's own name
-  bool last_is_post_norm = false;  // by the layout; modelopt: by its back end, which the caller knows
-  bool in_place_possible = false;  // slots lie unpacked in `path` in a type a store can refer to
+  // NeMo: the teacher's probabilities of tokens 1, 2, ... in place of the last state (nemo_states.h).
+  Slot teacher;
+  std::int64_t teacher_width = 0;    // 0: none
+  bool first_token_unknown = false;  // input_ids[0] is not in the file
+  std::vector<float> row_scales;     // [rows], of fp8 files; else empty
+  bool all_places = false;           // the slots are the places 0..n, by the tensor's own name
+  bool last_is_post_norm = false;    // by the layout; modelopt: by its back end, which the caller knows
+  bool in_place_possible = false;    // slots lie unpacked in `path` in a type a store can refer to
   std::shared_ptr<const void> owner;
 
   /// One row of a slot as fp32, `width` numbers.

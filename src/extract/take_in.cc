@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <unordered_set>
 
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "extract/foreign_slots.h"
+#include "extract/nemo_states.h"
+#include "extract/teacher_inverse.h"
 #include "formats/target_model.h"
 #include "store/forecast.h"
 
@@ -68,7 +71,11 @@ class TakeIn {
 
   Status open_store(const std::vector<std::string>& files) {
     EAGLET_ASSIGN_OR_RETURN(facts_, read_target_facts(options_.model_path));
-    EAGLET_ASSIGN_OR_RETURN(const ForeignStates first, first_readable(files));
+    EAGLET_ASSIGN_OR_RETURN(ForeignStates first, first_readable(files));
+    if (first.teacher_width > 0) {
+      EAGLET_RETURN_IF_ERROR(open_teacher());
+      first.slots.push_back(first.slots.back());  // where the rebuilt last state goes
+    }
     EAGLET_ASSIGN_OR_RETURN(slots_, choose_slots(options_, layout_, first, facts_));
     used_slots_ = slots_.aux_slots;
     used_slots_.push_back(slots_.last_slot);
@@ -105,6 +112,16 @@ class TakeIn {
     return {};
   }
 
+  Status open_teacher() {
+    EAGLET_ASSIGN_OR_RETURN(const TargetWeights weights, read_target_weights(options_.model_path));
+    EAGLET_ASSIGN_OR_RETURN(const NemoManifest manifest, read_nemo_manifest(options_.states_path));
+    EAGLET_ASSIGN_OR_RETURN(TeacherInverse inverse,
+                            TeacherInverse::create(weights, facts_.hidden, manifest.selected_token_ids));
+    inverse_.emplace(std::move(inverse));
+    progress_.note("last states are rebuilt from the teacher's probabilities (docs/math/teacher_inverse.md)");
+    return {};
+  }
+
   Result<ForeignStates> first_readable(const std::vector<std::string>& files) const {
     Status first;
     for (const std::string& file : files) {
@@ -117,9 +134,12 @@ class TakeIn {
 
   Status tell_forecast(const std::vector<std::string>& files) {
     std::vector<DocumentSize> sizes;
+    std::string last_file;
     for (const std::string& file : files) {
-      EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, file_bytes(file));
-      report_.source_bytes += bytes;
+      const std::string real = file_of_sample(file);
+      EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, file_bytes(real));
+      if (real != last_file) report_.source_bytes += bytes;
+      last_file = real;
       const auto states = open_foreign_states(layout_, file);
       if (!states.ok()) continue;
       sizes.push_back({cut(states->rows), 16});
@@ -147,8 +167,8 @@ class TakeIn {
                        opened.status().what()});
       return {};
     }
-    const ForeignStates& states = *opened;
-    const Conversation* conversation = index_ ? index_->find(states) : nullptr;
+    ForeignStates& states = *opened;
+    const Conversation* conversation = find_conversation(&states);
     if (index_ && conversation == nullptr) {
       leave_out(file, {StatesProblem::kNoConversation, "no conversation has this name or these token ids"});
       return {};
@@ -158,6 +178,11 @@ class TakeIn {
       ++report_.already_done;
       return {};
     }
+    if (inverse_)
+      if (const Status rebuilt = rebuild_last_state(*inverse_, &states); !rebuilt.ok()) {
+        leave_out(file, {StatesProblem::kTeacher, rebuilt.what()});
+        return {};
+      }
     StatesVerdict verdict = check_shape(states);
     if (verdict.good()) verdict = check_foreign(states, conversation, limit(), used_slots_);
     if (!verdict.good() && !(verdict.doubtful() && options_.accept_doubtful)) {
@@ -171,6 +196,23 @@ class TakeIn {
       return {};
     }
     return append(states, id, conversation != nullptr ? conversation->loss_mask : states.loss_mask);
+  }
+
+  const Conversation* find_conversation(ForeignStates* states) {
+    if (!states->first_token_unknown) return index_ ? index_->find(*states) : nullptr;
+    const Conversation* conversation = index_ ? index_->find_without_first(*states) : nullptr;
+    if (conversation != nullptr) {
+      states->input_ids.front() = conversation->input_ids.front();
+    } else {
+      // No drafting step reads it: a row's input is the next token.
+      if (!told_first_token_)
+        progress_.note(
+            "the cache holds no first tokens: the target's first special token stands in their place "
+            "(--conversations gives the true ones)");
+      told_first_token_ = true;
+      states->input_ids.front() = std::max(0, static_cast<int>(facts_.bos_id));
+    }
+    return conversation;
   }
 
   std::string own_id(const ForeignStates& states) const {
@@ -264,6 +306,8 @@ class TakeIn {
   TargetFacts facts_;
   std::vector<float> final_norm_;
   SlotChoice slots_;
+  std::optional<TeacherInverse> inverse_;  // NeMo
+  bool told_first_token_ = false;
   std::vector<std::size_t> used_slots_;  // a slot of zeros that nobody reads is no doubt
   StoreHeader header_;
   std::unique_ptr<StoreWriter> writer_;

@@ -6,7 +6,10 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/rng.h"
 #include "base/test_directory.h"
+#include "extract/teacher_inverse.h"
+#include "formats/conversations.h"
 #include "formats/safetensors.h"
 
 namespace eaglet {
@@ -126,11 +129,100 @@ TEST(TakeIn, ModelOptimizerMustBeToldItsBackEnd) {
   expect_states(options, {2, 4, 5}, 0.01, true);
 }
 
-TEST(TakeIn, NemoIsRefusedWithTheReason) {
+TEST(TakeIn, NemoLastStatesAreRebuiltFromProbabilities) {
+  TakeInOptions options = options_for("nemo", "nemo");
+  take_in(options);
+  const auto store = StoreReader::open(options.store_path);
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  EXPECT_EQ((*store)->header().aux_layers, (std::vector<std::int32_t>{2, 4, 5}));
+  const auto rows = read_conversations(options.conversations_path);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto document = (*store)->read(i);
+    ASSERT_TRUE(document.ok());
+    const auto d = static_cast<std::size_t>(document->id.back() - '0');  // the samples are shuffled
+    EXPECT_EQ(document->input_ids, rows->conversations[d].input_ids);
+    EXPECT_EQ(document->loss_mask, rows->conversations[d].loss_mask);
+    const auto tokens = document->input_ids.size();
+    for (const std::size_t slot : {0u, 1u, 2u}) {
+      const auto wanted = truth(d, std::vector<std::int64_t>{2, 4, 5}[slot]);
+      for (std::size_t t = 0; t < tokens * 8; ++t)
+        ASSERT_EQ(bf16_to_f32(document->states[(t / 8 * 4 + slot) * 8 + t % 8]), wanted[t])
+            << d << " " << slot;
+    }
+    std::vector<float> last;
+    for (std::size_t t = 8; t < tokens * 8; ++t)
+      last.push_back(bf16_to_f32(document->states[(t / 8 * 4 + 3) * 8 + t % 8]));
+    auto wanted = normed(truth(d, 8));
+    wanted.erase(wanted.begin(), wanted.begin() + 8);  // the first token's is not in the cache
+    last = normed(last);
+    for (std::size_t t = 0; t < last.size(); ++t) ASSERT_NEAR(last[t], wanted[t], 0.03) << d << " at " << t;
+  }
+}
+
+TEST(TakeIn, NemoWithoutConversationsAndWhatCannotBeRebuilt) {
+  TakeInOptions options = options_for("nemo", "nemo");
+  options.conversations_path.clear();
+  take_in(options);
+  const auto store = StoreReader::open(options.store_path);
+  ASSERT_TRUE(store.ok());
+  EXPECT_EQ((*store)->documents().front().id, "shard-000000-0");
   NoProgress quiet;
-  const auto report = take_in_states(options_for("nemo", "nemo"), quiet);
-  EXPECT_EQ(report.status().code(), StatusCode::kUsage);
-  EXPECT_THAT(report.status().message(), HasSubstr("probabilities"));
+  const auto few = take_in_states(options_for("nemo", "nemo_topk"), quiet);
+  EXPECT_EQ(few.status().code(), StatusCode::kConfig);
+  EXPECT_THAT(few.status().message(), HasSubstr("8 largest"));
+}
+
+TEST(TeacherInverse, GivesTheTeacherBack) {
+  constexpr std::int64_t kWidth = 48, kVocab = 400, kRows = 30;
+  TargetWeights weights;
+  Rng rng(3);
+  for (std::int64_t i = 0; i < kVocab * kWidth; ++i)
+    weights.embed_tokens.push_back(static_cast<float>(0.3 * rng.normal() + 0.1));
+  for (std::int64_t i = 0; i < kWidth; ++i)
+    weights.final_norm.push_back(static_cast<float>(0.5 + rng.uniform()));
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < 300; ++i) ids.push_back(399 - i);
+  const auto inverse = TeacherInverse::create(weights, kWidth, ids);
+  ASSERT_TRUE(inverse.ok()) << inverse.status().message();
+  const auto teacher = [&](const float* state) {
+    double squares = 0;
+    for (std::int64_t i = 0; i < kWidth; ++i) squares += double{state[i]} * state[i];
+    const double scale = 1 / std::sqrt(squares / kWidth);
+    std::vector<double> p;
+    double sum = 0;
+    for (const std::int32_t id : ids) {
+      double logit = 0;
+      for (std::int64_t i = 0; i < kWidth; ++i)
+        logit += double{weights.embed_tokens[static_cast<std::size_t>(id * kWidth + i)]} * state[i] * scale *
+                 weights.final_norm[static_cast<std::size_t>(i)];
+      p.push_back(std::exp(logit));
+      sum += p.back();
+    }
+    for (double& value : p) value /= sum;
+    return p;
+  };
+  std::vector<float> probabilities, states, found;
+  for (std::int64_t i = 0; i < kRows * kWidth; ++i) states.push_back(static_cast<float>(4 * rng.normal()));
+  for (std::int64_t r = 0; r < kRows; ++r)
+    for (const double p : teacher(states.data() + r * kWidth))
+      probabilities.push_back(bf16_to_f32(f32_to_bf16(static_cast<float>(p))));
+  double misfit = 1;
+  ASSERT_TRUE(inverse->solve(probabilities, kRows, &found, &misfit).ok());
+  EXPECT_LT(misfit, 0.003);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    const auto before = teacher(states.data() + r * kWidth), after = teacher(found.data() + r * kWidth);
+    double divergence = 0;
+    for (std::size_t i = 0; i < before.size(); ++i) divergence += before[i] * std::log(before[i] / after[i]);
+    EXPECT_LT(divergence, 1e-5) << r;
+  }
+  // Another target's probabilities are told apart; a zero and too few ids are refused.
+  for (float& p : probabilities) p = static_cast<float>(0.001 + rng.uniform());
+  ASSERT_TRUE(inverse->solve(probabilities, kRows, &found, &misfit).ok());
+  EXPECT_GT(misfit, 0.3);
+  probabilities[310] = 0;
+  EXPECT_THAT(inverse->solve(probabilities, kRows, &found, &misfit).what(), HasSubstr("row 1 "));
+  ids.resize(48);
+  EXPECT_EQ(TeacherInverse::create(weights, kWidth, ids).status().code(), StatusCode::kConfig);
 }
 
 TEST(TakeIn, SomeOfTheSlotsInEitherCounting) {
