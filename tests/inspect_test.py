@@ -6,7 +6,8 @@ import subprocess
 import tempfile
 
 EAGLET = os.environ["EAGLET"]
-CASES = os.path.join(os.environ["EAGLET_SOURCE"], "testdata", "cases")
+SOURCE = os.environ["EAGLET_SOURCE"]
+CASES = os.path.join(SOURCE, "testdata", "cases")
 
 
 def inspect(*arguments):
@@ -19,6 +20,50 @@ def expect(code, *arguments):
     if code != 0:
         assert done.stderr.splitlines()[-1].startswith(("error:", "  where:", "  do:")), done.stderr
     return done
+
+
+def look(*arguments, code=0):
+    return json.loads(expect(code, *arguments, "--json").stdout)
+
+
+def other_tools():
+    """Files of torch and NumPy, and vocabulary maps in every layout."""
+    states = os.path.join(SOURCE, "testdata", "states")
+    values = os.path.join(states, "values")
+    for name, holds in {"specforge/rows_0-2000/data_0.ckpt": "SpecForge", "specforge/rows_0-2000/data_2.ckpt.gz": "SpecForge",
+                        "modelopt_hf/c0.pt": "Model-Optimizer", "speculators_v1/data_0.pt": "speculators 0.3, 0.4",
+                        "speculators_v0/data_0.pt": "speculators 0.2"}.items():
+        seen = look(os.path.join(states, name), "--verify")
+        assert seen["kind"] == "torch file" and holds in seen["holds"] and seen["verified"], seen
+        assert any(row["name"] == "input_ids" and row["dtype"].startswith("I") for row in seen["values"]), seen
+    listed = look(os.path.join(states, "speculators_v1", "data_0.pt"))
+    assert {"hidden_states[0]", "hidden_states[3]"} <= {row["name"] for row in listed["values"]}, listed
+    mapped = look(os.path.join(values, "vocab_mapping.pt"))
+    assert (mapped["layout"], mapped["draft_vocab"], mapped["target_vocab"]) == ("specforge", 3, 64), mapped
+    counts = look(os.path.join(values, "token_freq.pt"))
+    assert counts["holds"] == "token counts" and counts["counted_tokens"] > 0, counts
+    assert "could be offsets or target ids" in expect(0, os.path.join(values, "token_map.pt")).stdout
+    refused = expect(78, os.path.join(values, "module.pt"))
+    assert "Linear" in refused.stderr or "module" in refused.stderr, refused.stderr
+    with tempfile.TemporaryDirectory() as folder:
+        ours, npy = os.path.join(folder, "map.safetensors"), os.path.join(folder, "npy")
+        for layout, path in (("eaglet", ours), ("speculators", npy)):
+            subprocess.run([EAGLET, "vocab", "--counts", os.path.join(CASES, "07-draft-vocabulary-larger-than-data",
+                            "token_counts.json"), "--draft-vocab-size", "24", "--to", layout, "--output", path],
+                           check=True, capture_output=True, timeout=60)
+            seen = look(path)
+            assert (seen["kind"], seen["layout"]) == ("vocabulary map", layout), seen
+            assert (seen["draft_vocab"], seen["target_vocab"], seen["ascending"]) == (24, 64, True), seen
+        assert len(look(ours)["counts_hash"]) == 16
+        flags = look(os.path.join(npy, "t2d.npy"))
+        assert (flags["numbers"], flags["not_zero"], flags["largest"]) == (64, 24, 1), flags
+        with open(os.path.join(npy, "d2t.npy"), "r+b") as file:  # an offset that leads out of the vocabulary
+            file.seek(-8, os.SEEK_END)
+            file.write((1000).to_bytes(8, "little"))
+        assert "outside the target vocabulary" in expect(65, npy).stdout
+        with open(os.path.join(npy, "t2d.npy"), "r+b") as file:
+            file.truncate(100)
+        expect(65, os.path.join(npy, "t2d.npy"))
 
 
 def main():
@@ -51,6 +96,7 @@ def main():
         if os.geteuid() != 0:  # root may read everything
             os.chmod(closed, 0)
             expect(77, closed)
+    other_tools()
     print("inspect: ok")
 
 

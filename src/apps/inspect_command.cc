@@ -92,7 +92,8 @@ Run add_inspect(CLI::App& app) {
       "  eaglet inspect run/draft/checkpoints/latest            shapes, draft vocabulary, captured layers\n"
       "  eaglet inspect model.gguf --json                       facts for a script");
   app.add_option("path", flags->options.path,
-                 "a state store or one shard, a draft directory, safetensors, GGUF, conversations or prompts "
+                 "a state store or one shard, a draft directory, safetensors, GGUF, torch and NumPy files, "
+                 "vocabulary maps, conversations or prompts "
                  "(JSON lines)")
       ->required();
   app.add_flag("--verify", flags->options.verify, "read every byte: checksums, finite numbers, ids in range");

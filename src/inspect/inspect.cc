@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "formats/conversations.h"
+#include "formats/safetensors.h"
 #include "inspect/inspectors.h"
 
 namespace eaglet {
@@ -49,12 +50,22 @@ bool is_draft_config(std::string_view bytes) {
          (json->contains("draft_vocab_size") || json->contains("speculators_model_type"));
 }
 
+bool is_our_map(const std::string& path) {
+  const auto file = SafetensorsFile::open(path);
+  if (!file.ok()) return false;
+  const auto kind = file->metadata().find("kind");
+  return kind != file->metadata().end() && kind->second == "eaglet vocabulary map";
+}
+
 /// By what is in the file; by its name only when it is too damaged to tell.
 Inspector inspector_of_file(std::string_view bytes, const std::string& path) {
   if (starts_with(bytes, "EGLTSTO\n"))
     return path.ends_with(".tmp") ? inspect_unfinished_shard : inspect_shard;
   if (starts_with(bytes, "GGUF")) return inspect_gguf;
-  if (looks_like_safetensors(bytes)) return inspect_safetensors;
+  if (starts_with(bytes, "\x93NUMPY")) return inspect_npy;
+  if (starts_with(bytes, "PK\x03\x04") || (starts_with(bytes, "\x1f\x8b") && path.ends_with(".ckpt.gz")))
+    return inspect_torch;
+  if (looks_like_safetensors(bytes)) return is_our_map(path) ? inspect_vocab_map : inspect_safetensors;
   const std::size_t text = bytes.find_first_not_of(" \t\r\n");
   if (text != bytes.npos && bytes[text] == '{') {
     if (is_draft_config(bytes)) return inspect_config;
@@ -62,14 +73,16 @@ Inspector inspector_of_file(std::string_view bytes, const std::string& path) {
   }
   if (path.ends_with(".shard")) return inspect_shard;
   if (path.ends_with(".safetensors")) return inspect_safetensors;
+  if (path.ends_with(".pt") || path.ends_with(".ckpt") || path.ends_with(".ckpt.gz")) return inspect_torch;
+  if (path.ends_with(".npy")) return inspect_npy;
   if (path.ends_with(".gguf")) return inspect_gguf;
   return nullptr;
 }
 
 Status unknown(const std::string& path) {
   return Status(StatusCode::kDataLoss, "not of a kind that eaglet knows, or too damaged to tell", path,
-                "inspect reads state stores, draft directories, safetensors, GGUF, conversations and prompts "
-                "(JSON lines)");
+                "inspect reads state stores, draft directories, safetensors, GGUF, torch and NumPy files, "
+                "vocabulary maps, conversations and prompts (JSON lines)");
 }
 
 Result<Inspection> inspect_directory(const InspectOptions& options, Progress& progress) {
@@ -78,6 +91,7 @@ Result<Inspection> inspect_directory(const InspectOptions& options, Progress& pr
   std::string worth_a_look;
   for (const std::string& name : names) {
     if (name.ends_with(".shard") || name.ends_with(".shard.tmp")) return inspect_store(options, progress);
+    if (name == "d2t.npy") return inspect_vocab_map(options, progress);
     has_config |= name == "config.json";
     has_weights |= name == "model.safetensors";
     for (const char* part :

@@ -14,6 +14,10 @@ Result<Inspection> inspect_checkpoint(const InspectOptions& options, Progress& p
 Result<Inspection> inspect_config(const InspectOptions& options,
                                   Progress& progress);  // a draft's config.json
 Result<Inspection> inspect_safetensors(const InspectOptions& options, Progress& progress);
+Result<Inspection> inspect_torch(const InspectOptions& options, Progress& progress);
+Result<Inspection> inspect_npy(const InspectOptions& options, Progress& progress);
+Result<Inspection> inspect_vocab_map(const InspectOptions& options,
+                                     Progress& progress);  // a folder of d2t.npy, or our .safetensors
 Result<Inspection> inspect_gguf(const InspectOptions& options, Progress& progress);
 Result<Inspection> inspect_conversations(const InspectOptions& options, Progress& progress);
 Result<Inspection> inspect_prompts(const InspectOptions& options, Progress& progress);
