@@ -124,6 +124,10 @@ def case_05(place):
                           "--hold-out-every", "0", "--json", "--progress", "none"))
     loss = json.loads(trained.stdout)["last_loss"]
     assert loss and all(0 < value < 100 for value in (loss if isinstance(loss, list) else [loss])), loss
+    # The log says how many supervised tokens each step had: together the 2 of t2 and the 10 of t3.
+    with open(f"{place}/draft/log.jsonl") as file:
+        steps = [record for record in map(json.loads, file) if record["event"] == "step"]
+    assert sum(record["supervised_tokens"] for record in steps) == 12, steps
 
 
 def case_06(place):

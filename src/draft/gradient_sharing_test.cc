@@ -67,6 +67,46 @@ TEST(GradientSharing, DocumentsOneByOneAddUpToTheBatch) {
   EXPECT_GT(with_several, 3);
 }
 
+// A document without a supervised token teaches nothing: its states and ids change no bit of loss and
+// gradients, and a batch of nothing else has a loss and gradients of exactly zero.
+TEST(GradientSharing, UnsupervisedDocumentsHaveNoLossAndNoGradient) {
+  int with_several = 0;
+  for (const std::string& path : golden::files()) {
+    SCOPED_TRACE(path);
+    golden::Golden g = golden::load(path);
+    const std::int32_t documents = 1 + *std::max_element(g.document_ids.begin(), g.document_ids.end());
+    auto model = model_of(g);
+    std::vector<std::uint8_t> mask = g.loss_mask;
+    for (std::size_t p = 0; p < mask.size(); ++p)
+      if (g.document_ids[p] == documents - 1) mask[p] = 0;
+    DraftInputs inputs = g.inputs();
+    inputs.loss_mask = mask.data();
+    if (documents > 1) {
+      ++with_several;
+      const auto first = model->step(inputs, true);
+      ASSERT_TRUE(first.ok());
+      const std::vector<float> gradients = model->gradients();
+      EXPECT_GT(norm_of(gradients), 0);
+      std::vector<std::int32_t> ids = g.input_ids;
+      for (std::size_t p = 0; p < ids.size(); ++p)
+        if (g.document_ids[p] == documents - 1) ids[p] = (ids[p] + 1) % 2;
+      inputs.input_ids = ids.data();
+      const auto second = model->step(inputs, true);
+      ASSERT_TRUE(second.ok());
+      EXPECT_EQ(first->loss(g.options), second->loss(g.options));
+      EXPECT_EQ(gradients, model->gradients());
+      inputs.input_ids = g.input_ids.data();
+    }
+    std::fill(mask.begin(), mask.end(), 0);
+    const auto nothing = model->step(inputs, true);
+    ASSERT_TRUE(nothing.ok()) << nothing.status().message();
+    EXPECT_EQ(nothing->loss(g.options), 0);
+    EXPECT_EQ(nothing->depth[0].counted, 0);
+    for (const float value : model->gradients()) ASSERT_EQ(value, 0.0f);
+  }
+  EXPECT_GT(with_several, 3);
+}
+
 TEST(GradientSharing, WhatIsSaidToBeFinalIsFinal) {
   for (const std::string& path : golden::files()) {
     SCOPED_TRACE(path);

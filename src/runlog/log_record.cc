@@ -22,6 +22,7 @@ constexpr ArrayField kArrays[] = {
     {"loss", &LogRecord::loss}, {"full_acc", &LogRecord::full_acc}, {"cond_acc", &LogRecord::cond_acc}};
 constexpr NumberField kNumbers[] = {{"total_loss", &LogRecord::total_loss},
                                     {"outside_share", &LogRecord::outside_share},
+                                    {"supervised_tokens", &LogRecord::supervised_tokens},
                                     {"acceptance_length", &LogRecord::acceptance_length},
                                     {"lr", &LogRecord::lr},
                                     {"grad_norm", &LogRecord::grad_norm},

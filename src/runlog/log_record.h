@@ -22,6 +22,7 @@ struct LogRecord {
   std::vector<double> loss, full_acc, cond_acc;
   double total_loss = kNone;         // sum over depths of decay^k * loss_k: what is minimised
   double outside_share = kNone;      // counted rows whose target token is not in the draft vocabulary, 0..1
+  double supervised_tokens = kNone;  // of the step: rows whose loss counts at depth 0
   double acceptance_length = kNone;  // 1 + sum of full_acc, every supervised row
   double lr = kNone, grad_norm = kNone;
   double tokens_per_second = kNone;  // real tokens (no padding)

@@ -85,9 +85,9 @@ TEST(LogRecord, StepLineHasTheAgreedFieldsInOrder) {
   std::vector<std::string> names;
   for (const auto& item : line.items()) names.push_back(item.key());
   EXPECT_THAT(names, testing::ElementsAre("t", "event", "step", "epoch", "loss", "full_acc", "cond_acc",
-                                          "total_loss", "outside_share", "acceptance_length", "lr",
-                                          "grad_norm", "tokens_per_second", "step_seconds",
-                                          "data_wait_seconds", "fill_ratio", "mfu_ratio"));
+                                          "total_loss", "outside_share", "supervised_tokens",
+                                          "acceptance_length", "lr", "grad_norm", "tokens_per_second",
+                                          "step_seconds", "data_wait_seconds", "fill_ratio", "mfu_ratio"));
   EXPECT_TRUE(line["mfu_ratio"].is_null());  // not known: null, not left out
   EXPECT_EQ(line["step"], 41);
 }

@@ -14,6 +14,7 @@ StepMetrics step_metrics(const StepSums& sums, const TttOptions& options) {
     outside += depth.outside;
     counted += depth.counted;
   }
+  if (!sums.depth.empty()) metrics.supervised_tokens = sums.depth.front().counted;
   metrics.outside_share = counted > 0 ? outside / counted : 0;
   metrics.total_loss = sums.loss(options);
   return metrics;
@@ -36,6 +37,7 @@ void put_metrics(const StepMetrics& metrics, LogRecord* record) {
   record->full_acc = metrics.full_acc;
   record->cond_acc = metrics.cond_acc;
   record->total_loss = metrics.total_loss;
+  record->supervised_tokens = metrics.supervised_tokens;
   record->outside_share = metrics.outside_share;
   record->acceptance_length = metrics.acceptance_length;
 }

@@ -12,6 +12,7 @@ namespace eaglet {
 struct StepMetrics {
   std::vector<double> loss, full_acc, cond_acc;
   double total_loss = 0, acceptance_length = 0;
+  double supervised_tokens = 0;  // rows whose loss counts at depth 0
   double outside_share = 0;  // of the counted rows: what they should say is not in the draft vocabulary
 };
 
