@@ -18,6 +18,10 @@ struct AddFlag {
     app.add_flag("--" + name + ",!--no-" + name, *value, setting.help);
   }
   template <class T>
+  void operator()(std::vector<T>* value) const {
+    app.add_option("--" + with_dashes(setting.key), *value, setting.help)->delimiter(',');
+  }
+  template <class T>
   void operator()(T* value) const {
     app.add_option("--" + with_dashes(setting.key), *value, setting.help);
   }

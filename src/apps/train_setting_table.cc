@@ -21,6 +21,7 @@ std::vector<Setting> train_setting_table(TrainOptions& o) {
       {"num_layers", &o.num_layers, "decoder layers; servers load drafts of 1"},
       {"intermediate_size", &o.intermediate_size, "MLP width; 0 = the target's"},
       {"sliding_window", &o.sliding_window, "attention window in tokens; 0 = full attention"},
+      {"sliding_layers", &o.sliding_layers, "layers (from 0) that the window holds for; none given = all"},
       {"norm_before_residual", &o.norm_before_residual, "the normed state is what the layer adds to"},
       {"norm_before_fc", &o.norm_before_fc, "norm the captured states together"},
       {"fc_norm", &o.fc_norm, "norm each captured layer by itself"},
