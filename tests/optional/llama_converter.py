@@ -34,12 +34,9 @@ def convert(source, speculators, target, output):
     import torch
     from conversion.llama import LlamaModel
 
-    class Draft(LlamaModel):
-        def set_vocab(self):
-            pass
-
+    LlamaModel.set_vocab = lambda self: None
     with torch.inference_mode():
-        model = Draft(Path(speculators), gguf.LlamaFileType.ALL_F32, Path(output), target_model_dir=Path(target))
+        model = LlamaModel(Path(speculators), gguf.LlamaFileType.ALL_F32, Path(output), target_model_dir=Path(target))
         model.write()
 
 
@@ -59,7 +56,8 @@ def one(binary, source, place, name, flags):
            "--hold-out-every", "0", *size, *flags)
     draft = f"{run}/checkpoints/latest"
     eaglet(binary, "export", "--draft", draft, "--model", model, "--to", "gguf", "--type", "f32", "--output", f"{run}/ours.gguf")
-    eaglet(binary, "export", "--draft", draft, "--model", model, "--to", "speculators", "--dtype", "f32", "--output", f"{run}/hf")
+    eaglet(binary, "export", "--draft", draft, "--model", model, "--to", "speculators", "--dtype", "f32", "--verifier", f"{place}/target",
+           "--output", f"{run}/hf")
     convert(source, f"{run}/hf", f"{place}/target", f"{run}/theirs.gguf")
     ours, our_keys = contents(f"{run}/ours.gguf")
     theirs, their_keys = contents(f"{run}/theirs.gguf")
@@ -68,7 +66,7 @@ def one(binary, source, place, name, flags):
     more = set(theirs) - set(ours)
     assert not missing and not differing, (name, missing, [(k, ours[k][:2], theirs[k][:2]) for k in differing])
     assert more <= {"token_embd.weight", "output.weight"}, (name, more)  # ours takes them from the target where they are its own
-    keys = [key for key in our_keys if key.startswith("eagle3.")]
+    keys = [key for key in our_keys if key.startswith("eagle3.") and our_keys[key] != "none"]  # "none" is what they leave out
     other = {key: (our_keys[key], their_keys.get(key)) for key in keys if not same(our_keys[key], their_keys.get(key))}
     assert not other, (name, other)
     print(f"{name}: {len(ours)} tensors and {len(keys)} keys equal; theirs has {sorted(more) or 'nothing'} more")
