@@ -6,9 +6,10 @@ find_package(Threads REQUIRED)
 # The cross-compiler must not see /usr/include as a whole: the headers of this machine's C library are there.
 set(headers ${CMAKE_BINARY_DIR}/headers)
 file(MAKE_DIRECTORY ${headers})
-foreach(name IN ITEMS fmt nlohmann CLI xxhash.h)
-  find_path(EAGLET_HEADER_${name} ${name} PATHS /usr/include NO_CMAKE_FIND_ROOT_PATH REQUIRED)
-  file(CREATE_LINK ${EAGLET_HEADER_${name}}/${name} ${headers}/${name} SYMBOLIC)
+foreach(file IN ITEMS fmt/format.h nlohmann/json.hpp CLI/CLI.hpp xxhash.h)
+  find_path(EAGLET_HEADER_${file} ${file} PATHS /usr/include NO_CMAKE_FIND_ROOT_PATH REQUIRED)
+  string(REGEX REPLACE "/.*" "" name ${file})  # the library's folder
+  file(CREATE_LINK ${EAGLET_HEADER_${file}}/${name} ${headers}/${name} SYMBOLIC)
 endforeach()
 
 set(src ${CMAKE_SOURCE_DIR}/src)
