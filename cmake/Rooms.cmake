@@ -2,7 +2,8 @@
 #   src/<room>/*.cc              -> library eaglet_<room>   (not *_test.cc, *_bench.cc)
 #   src/<room>/*_test.cc         -> one test program <room>_tests, discovered by ctest
 #   src/<room>/*_bench.cc        -> one program <room>_bench (Google Benchmark), when EAGLET_BENCH is on
-# A room's own third-party libraries stand in src/<room>/libraries.cmake (a list EAGLET_ROOM_LIBRARIES).
+# A room's own third-party libraries stand in src/<room>/libraries.cmake (a list EAGLET_ROOM_LIBRARIES), and so do the
+# files that a unity build compiles apart (EAGLET_ROOM_APART).
 function(eaglet_rooms)
   file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/ROOMS lines REGEX "^[a-z]+:")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/ROOMS)
@@ -24,12 +25,18 @@ function(eaglet_room room arrows)
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "(_test|_bench|_main)\\.cc$")
   set(EAGLET_ROOM_LIBRARIES "")
+  set(EAGLET_ROOM_APART "")
   if(EXISTS ${dir}/libraries.cmake)
     include(${dir}/libraries.cmake)
   endif()
   if(sources)
     add_library(eaglet_${room} STATIC ${sources})
     set(scope PUBLIC)
+    # Local names may meet in one unit: a file that keeps such a name for itself stands in EAGLET_ROOM_APART.
+    set_target_properties(eaglet_${room} PROPERTIES UNITY_BUILD ${EAGLET_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+    foreach(file IN LISTS EAGLET_ROOM_APART)
+      set_source_files_properties(${dir}/${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endforeach()
     eaglet_share_headers(eaglet_${room})
   else()
     add_library(eaglet_${room} INTERFACE)

@@ -11,6 +11,10 @@ if(EAGLET_WERROR)
   # The same false alarms of GCC 12 under two more names, once its headers are precompiled.
   target_compile_options(eaglet_options INTERFACE -Werror -Wno-error=array-bounds -Wno-error=stringop-overflow)
 endif()
+if(EAGLET_UNITY)
+  # Meant for headers: a unit includes the .cc files, so that their local types look like a header's.
+  target_compile_options(eaglet_options INTERFACE -Wno-subobject-linkage)
+endif()
 if(EAGLET_SANITIZE)
   target_compile_options(eaglet_options INTERFACE -fsanitize=${EAGLET_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(eaglet_options INTERFACE -fsanitize=${EAGLET_SANITIZE})

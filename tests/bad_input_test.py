@@ -116,6 +116,11 @@ def training(place):
     assert done.returncode == 0, done.stderr
     done = run("extract", "--model", MODEL, "--conversations", f"{place}/six-out.jsonl", "--output-dir", f"{place}/states")
     assert done.returncode == 0, done.stderr
+    expect("states begun with another limit",
+           run("extract", "--model", MODEL, "--conversations", f"{place}/six-out.jsonl", "--output-dir", f"{place}/states",
+               "--max-seq-len", "64"), 78, "--max-seq-len", where=f"{place}/states")
+    done = run("extract", "--model", MODEL, "--conversations", f"{place}/six-out.jsonl", "--output-dir", f"{place}/states")
+    check("the first limit again goes on", done.returncode == 0, done.stderr[-800:])
     expect("draft vocabulary larger than the vocabulary", train(place, "--draft-vocab-size", "50000"), 1, "50000", "49152")
     expect("max_seq_len 0", train(place, "--max-seq-len", "0"), 64, "max-seq-len")
     expect("max_seq_len shorter than every document's first supervised token", train(place, "--max-seq-len", "4"), 1)
@@ -148,6 +153,30 @@ def training(place):
     check("with room again the same command works", done.returncode == 0, done.stderr[-800:])
 
 
+def full_disk_while_generating(place, small, mounted):
+    """The answers that were written stay; with room again the same command asks for the others only."""
+    filler, options = f"{small}/filler", {}
+    out = f"{small}/answers.jsonl"
+    if mounted:
+        shutil.rmtree(f"{small}/states")
+        with open(filler, "wb") as file:
+            file.write(bytes(os.statvfs(small).f_bavail * os.statvfs(small).f_frsize - 4096))
+    else:
+        options["preexec_fn"] = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    command = ("generate", "--prompts", f"{place}/six.jsonl", "--model", MODEL, "--output", out, "--max-tokens", "40")
+    if not mounted:
+        command += ("--weights", "stored")
+    expect("disk full while generating", run(*command, **options), 73, where=small)
+    if mounted:
+        os.remove(filler)
+    done = run(*command)
+    with open(out, encoding="utf-8") as file:
+        ids = [json.loads(line)["id"] for line in file]
+    check("with room again every prompt has one answer", done.returncode == 0 and sorted(ids) == sorted(set(ids)) and len(ids) == 6,
+          f"{ids} {done.stderr[-800:]}")
+    os.remove(out)
+
+
 def full_disk(place):
     """A real file system of 1 MB where we may mount one; else a limit on file sizes."""
     small, mounted = f"{place}/small", False
@@ -165,6 +194,7 @@ def full_disk(place):
         if not mounted:
             expect("no room for the copy of the model", run("extract", "--model", MODEL, "--conversations", f"{place}/six-out.jsonl",
                                                             "--output-dir", f"{place}/s3", **options), 73, "ulimit", where=MODEL)
+        full_disk_while_generating(place, small, mounted)
         if mounted:
             done = run("extract", "--model", MODEL, "--conversations", f"{place}/six-out.jsonl", "--output-dir", f"{small}/states2")
             expect("the forecast says it before the first byte", done, 73)

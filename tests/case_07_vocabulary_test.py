@@ -5,7 +5,11 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import toy_target  # noqa: E402
 
 EAGLET = os.environ["EAGLET"]
 SOURCE = os.environ["EAGLET_SOURCE"]
@@ -95,8 +99,70 @@ def other_tools(folder):
     assert "60" in wrong.stderr, wrong.stderr
 
 
+def trained_map(path):
+    """The target ids of a draft's d2t."""
+    with open(path, "rb") as file:
+        data = file.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    begin, end = header["d2t"]["data_offsets"]
+    return [i + offset for i, offset in enumerate(struct.unpack(f"<{(end - begin) // 8}q", data[8 + size + begin:8 + size + end]))]
+
+
+def train_with_maps(folder):
+    """train --vocab-map: our own map and those of other tools give the draft that vocabulary; a map for another size, tokenizer or
+    other data is refused with the reason."""
+    model, rows, states = (os.path.join(folder, name) for name in ("toy.gguf", "rows.jsonl", "states"))
+    toy_target.write_target(model)
+    toy_target.write_conversations(rows, count=12)
+
+    def eaglet(*arguments, expect=0):
+        done = subprocess.run([EAGLET, *arguments], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
+        return done
+
+    eaglet("extract", "--model", model, "--conversations", rows, "--output-dir", states, "--threads", "1")
+
+    def train(name, mapping, *more, expect=0):
+        run = os.path.join(folder, "run-" + name)
+        told = eaglet("train", "--model", model, "--states", states, "--output-dir", run, "--max-seq-len", "64", "--max-steps", "1",
+                      "--hold-out-every", "0", "--threads", "1", "--vocab-map", mapping, *more, expect=expect)
+        return told if expect else trained_map(os.path.join(run, "checkpoints", "latest", "model.safetensors"))
+
+    ours = os.path.join(folder, "ours.safetensors")
+    vocab("--states", states, "--model", model, "--draft-vocab-size", "90", "--output", ours)
+    ids = json.loads(vocab("--map", ours, "--model", model, "--json").stdout)["target_ids"]
+    assert train("ours", ours) == ids and len(ids) == 90
+    assert train("sized", ours, "--draft-vocab-size", "90") == ids
+    for to, name in (("speculators", "maps"), ("specforge", "vocab_mapping.pt"), ("sglang", "hot.pt")):
+        path = os.path.join(folder, name)
+        vocab("--map", ours, "--model", model, "--to", to, "--output", path)
+        assert train(to, path) == ids, to
+    size = train("other-size", ours, "--draft-vocab-size", "80", expect=1)
+    assert "90 entries" in size.stderr and "80" in size.stderr, size.stderr
+    # Other data: the map's counts are not this store's.
+    other_rows, other_states = os.path.join(folder, "other.jsonl"), os.path.join(folder, "other-states")
+    toy_target.write_conversations(other_rows, count=12, seed=9)
+    eaglet("extract", "--model", model, "--conversations", other_rows, "--output-dir", other_states, "--threads", "1")
+    stale = os.path.join(folder, "stale.safetensors")
+    vocab("--states", other_states, "--model", model, "--draft-vocab-size", "90", "--output", stale)
+    told = train("stale", stale, expect=1)
+    assert "other data" in told.stderr and "eaglet vocab --states" in told.stderr, told.stderr
+    # Another tokenizer: one word of the target spelt otherwise.
+    with open(model, "rb") as file:
+        data = file.read()
+    assert data.count(b"w60") == 1
+    with open(model, "wb") as file:
+        file.write(data.replace(b"w60", b"v60"))
+    told = train("tokenizer", ours, expect=1)
+    assert "another tokenizer" in told.stderr or "states" in told.stderr, told.stderr
+    # A map with an id that the target lacks.
+    hot = os.path.join(VALUES, "vocab_mapping.pt")
+    assert "64" in train("foreign", hot, expect=65).stderr
+
+
 def main():
-    for part in (case_07, other_tools):
+    for part in (case_07, other_tools, train_with_maps):
         with tempfile.TemporaryDirectory() as folder:
             part(folder)
     print("case 07 and maps: ok")

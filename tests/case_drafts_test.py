@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import torch_writer  # noqa: E402
 import toy_target  # noqa: E402
 
 EAGLET = os.environ["EAGLET"]
@@ -231,6 +232,7 @@ def round_trips(folder):
     _, back = imported(folder, "back", theirs)
     assert read_tensors(os.path.join(back, "model.safetensors")) == whole
     sharded(folder, theirs, whole)
+    torch_bin(folder, source, whole)
     fp8(folder, ours)
     gguf(folder)
 
@@ -253,6 +255,73 @@ def sharded(folder, source, whole):
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"weight_map": dict(index, **{"norm.weight": "../../etc/passwd"})}, file)
     assert "plain name" in imported(folder, "escape", parts, expect=65)[0].stderr
+
+
+def torch_bin(folder, source, whole):
+    """pytorch_model.bin: read without running anything; a pickle that would run something is refused by its name."""
+    path = os.path.join(folder, "torch-bin")
+    os.makedirs(path)
+    shutil.copyfile(os.path.join(source, "config.json"), os.path.join(path, "config.json"))
+    tensors = {name: torch_writer.Tensor(*tensor) for name, tensor in
+               read_tensors(os.path.join(source, "model.safetensors")).items()}
+    weights = os.path.join(path, "pytorch_model.bin")
+    torch_writer.write(weights, tensors)
+    told, out = imported(folder, "torch-bin", path)
+    assert read_tensors(os.path.join(out, "model.safetensors")) == whole
+    assert any("pytorch_model.bin" in note for note in json.loads(told.stdout)["tensors"]["changed"]), told.stdout
+
+    class Trap:
+        def __reduce__(self):
+            return os.system, (f"touch {folder}/sprung",)
+
+    torch_writer.write(weights, dict(tensors, trap=Trap()))
+    told, out = imported(folder, "torch-trap", path, expect=78)
+    assert "system" in told.stderr and not os.path.exists(os.path.join(folder, "sprung")), told.stderr
+    assert not os.path.exists(os.path.join(out, "model.safetensors"))
+    with open(weights, "r+b") as file:
+        file.truncate(os.path.getsize(weights) // 2)
+    imported(folder, "torch-cut", path, expect=65)
+
+
+def old_speculators(folder):
+    """Drafts of speculators 0.3 and 0.4: trained on outputs of layers at base 10000, whatever was served; said, and kept."""
+    weights, target = os.path.join(NAMES, "b_layers0"), os.path.join(NAMES, "target")
+    with open(os.path.join(weights, "config.json"), encoding="utf-8") as file:
+        flat = json.load(file)
+    layer = {key: flat[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+                                        "head_dim", "hidden_act", "rms_norm_eps", "vocab_size") if key in flat}
+    layer.update(model_type="llama", num_hidden_layers=1)
+
+    def config_of(version, **more):
+        path = os.path.join(folder, f"config-{version}-{len(more)}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "speculators_version": version,
+                       "draft_vocab_size": flat["draft_vocab_size"], "norm_before_residual": False, "target_hidden_size": None,
+                       "speculators_config": {"algorithm": "eagle3", "default_proposal_method": "greedy", "proposal_methods": [
+                           {"proposal_type": "greedy", "speculative_tokens": 5}], "verifier": {
+                               "name_or_path": "target", "architectures": ["LlamaForCausalLM"]}},
+                       "transformer_layer_config": layer, **more}, file)
+        return path
+
+    ids = {"eagle_aux_hidden_state_layer_ids": [1, 3, 5]}
+    for version in ("0.3.0", "0.4.0.1"):
+        draft = changed(folder, "speculators-" + version, weights, lambda tensors: None, config_of(version, **ids))
+        told, out = imported(folder, "speculators-" + version, draft)
+        assert json.loads(told.stdout)["target_layer_ids"] == [2, 4, 6], told.stdout
+        assert "trained on the outputs of layers" in told.stderr and "base 10000" in told.stderr, told.stderr
+        shown = json.loads(eaglet("inspect", "--json", out).stdout)
+        assert "10000" in shown["rope"], shown["rope"]
+        kept, _ = imported(folder, "speculators-input-" + version, draft, "--layer-convention", "input")
+        assert json.loads(kept.stdout)["target_layer_ids"] == [1, 3, 5], kept.stdout
+        # Without a list: the usual ones of that tool, one layer later than today's; only with the target's depth.
+        none = changed(folder, "speculators-none-" + version, weights, lambda tensors: None, config_of(version))
+        imported(folder, "speculators-none0-" + version, none, expect=78)
+        told, _ = imported(folder, "speculators-none1-" + version, none, "--model", target)
+        assert json.loads(told.stdout)["target_layer_ids"] == [3, 5, 6], told.stdout
+    for version in ("0.5.0", "0.9.0"):
+        draft = changed(folder, "speculators-" + version, weights, lambda tensors: None, config_of(version, **ids))
+        told, _ = imported(folder, "speculators-" + version, draft)
+        assert json.loads(told.stdout)["target_layer_ids"] == [1, 3, 5] and "outputs" not in told.stderr, told
 
 
 def fp8(folder, ours):
@@ -296,7 +365,7 @@ def gguf(folder):
 
 
 def main():
-    for part in (case_10, case_11, case_12, case_13, round_trips):
+    for part in (case_10, case_11, case_12, case_13, old_speculators, round_trips):
         with tempfile.TemporaryDirectory() as folder:
             part(folder)
             print("ok", part.__name__)

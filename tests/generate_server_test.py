@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import random
+import resource
 import shutil
 import ssl
 import subprocess
@@ -432,6 +433,65 @@ def killed(place):
     print(f"killed {kills} times, {sum(asked.values())} requests for 450 turns")
 
 
+def full_disk(place):
+    """A disk that is full in the middle: a clean stop that says so, and the same command goes on. What was answered
+    and could not be written is asked again, nothing else."""
+    prompts = write_prompts(f"{place}/p.jsonl", 120)
+    asked = collections.Counter()
+
+    def say(messages, request):
+        asked[messages[-1]["content"]] += 1
+        return "x" * 300
+
+    def small_disk():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))  # write(2) fails as on a full disk
+
+    with Server(vllm_answers(say)) as server:
+        arguments = command(server, place, prompts, "--concurrency", "8", name="full")
+        full = subprocess.run(arguments, capture_output=True, text=True, timeout=120, preexec_fn=small_disk)
+        assert full.returncode == 73, f"exit {full.returncode}\n{full.stdout}\n{full.stderr}"
+        assert f"{place}/full.jsonl" in full.stderr and "do:" in full.stderr, full.stderr
+        with open(f"{place}/full.jsonl", "rb") as file:  # the line that did not fit may lie there in part
+            kept = {row["id"]: row for row in map(json.loads, file.read().split(b"\n")[:-1])}
+        assert 5 < len(kept) < 120, len(kept)
+        before = asked.copy()
+        result, _ = report(server, place, prompts, "--concurrency", "8", name="full")
+        assert result["already_done"] == len(kept) and result["answered"] == 120 - len(kept), result
+    after = rows(f"{place}/full.jsonl")
+    assert len(after) == 120 and all(after[key] == row for key, row in kept.items())
+    again = [q for q in before if asked[q] > before[q]]
+    assert all(f"p{q.split()[1]}" not in kept for q in again) and len(again) <= 9, again
+
+
+def more_prompts(place):
+    """More prompts go on from what is there: a larger --max-prompts, then a longer file; only the new ones are asked."""
+    asked = []
+
+    def say(messages, request):
+        asked.append(messages[-1]["content"])
+        return "yes"
+
+    prompts = write_prompts(f"{place}/p.jsonl", 30)
+    with Server(vllm_answers(say)) as server:
+        for most, done, new in ((10, 0, 10), (25, 10, 15), (0, 25, 5)):
+            result, _ = report(server, place, prompts, "--max-prompts", str(most), name="more")
+            assert (result["already_done"], result["answered"]) == (done, new), result
+        write_prompts(prompts, 40)
+        result, _ = report(server, place, prompts, name="more")
+        assert (result["already_done"], result["answered"]) == (30, 10), result
+        # Under an old id another prompt is another sample: refused, and nothing is asked.
+        with open(prompts, "a") as file:
+            file.write(json.dumps({"id": "p41", "messages": [{"role": "user", "content": "new"}]}) + "\n")
+        changed = f"{place}/changed.jsonl"
+        with open(prompts) as source, open(changed, "w") as file:
+            file.write(source.read().replace("question 7\"", "question 7000\""))
+        before = len(asked)
+        refused = run(server, place, changed, name="more", code=78)
+        assert "p7" in refused.stderr and "question 7000" not in asked, refused.stderr
+        assert len(asked) - before <= 1, asked[before:]
+    assert sorted(rows(f"{place}/more.jsonl")) == sorted(f"p{i}" for i in range(40))
+
+
 def stall_shows_health(place):
     prompts = write_prompts(f"{place}/stall.prompts.jsonl", 2)
 
@@ -482,7 +542,7 @@ def cheap_and_flat(place):
 def main():
     print(f"EAGLET_TEST_SEED={SEED}")
     parts = [troubled_server, busy_server_is_spared, slow_and_dead_servers, keys_and_refusals, settings_travel, talks_anew,
-             other_servers, killed, stall_shows_health, https, cheap_and_flat]
+             other_servers, killed, full_disk, more_prompts, stall_shows_health, https, cheap_and_flat]
     if os.path.exists(MODEL):
         parts = [case_01, case_02] + parts
     if len(sys.argv) > 1:

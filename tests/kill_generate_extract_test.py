@@ -1,13 +1,10 @@
 """eaglet generate and eaglet extract, killed with SIGKILL at random moments and started again with the same command.
 
 generate: no prompt is answered twice, no finished answer is lost or changed.
-extract: no finished document is lost, and the store equals that of an undisturbed run to rounding (a restarted run packs
-other documents into a batch, and sums of another order round differently)."""
-import array
+extract: no finished document is lost, and the store is that of an undisturbed run, byte for byte."""
 import json
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
@@ -98,40 +95,15 @@ def check_generate(root, rng):
     assert share > 0.9, "answers depend on more than rounding"  # greedy ties within rounding may fall either way
 
 
-def bf16(values):
-    return struct.unpack(f"<{len(values)}f", b"".join(b"\0\0" + struct.pack("<H", v) for v in values))
-
-
 def read_store(directory):
-    """{id: (ids, mask, states as bf16 words)} by docs/formats/store.md."""
-    documents = {}
+    """{file name: its bytes}"""
+    files = {}
     for name in sorted(os.listdir(directory)):
         assert not name.endswith(".tmp"), f"{name} is left over"
-        if not name.endswith(".shard"):
-            continue
-        with open(f"{directory}/{name}", "rb") as file:
-            data = file.read()
-        at = struct.unpack_from("<I", data, 12)[0]
-        end = struct.unpack_from("<Q", data, len(data) - 32)[0]
-        while at < end:
-            record_bytes, _, _, _, states_bytes, tokens, _, _, name_bytes = struct.unpack_from("<QQQQQIIIH", data, at + 8)
-            meta = at + 64
-            ids = data[meta:meta + 4 * tokens]
-            mask = data[meta + 4 * tokens:meta + 5 * tokens]
-            key = data[meta + 5 * tokens:meta + 5 * tokens + name_bytes].decode()
-            states = meta + (5 * tokens + name_bytes + 63) // 64 * 64
-            documents[key] = (ids, mask, array.array("H", data[states:states + states_bytes]))
-            at += record_bytes
-    return documents
-
-
-def worst_difference(a, b):
-    """Largest difference of two arrays of bf16 words, relative to the largest value of either."""
-    if a == b:
-        return 0.0
-    a, b = bf16(a), bf16(b)
-    scale = max(map(abs, a))
-    return max(abs(x - y) for x, y in zip(a, b)) / scale
+        if name.endswith(".shard"):
+            with open(f"{directory}/{name}", "rb") as file:
+                files[name] = file.read()
+    return files
 
 
 def check_extract(root, rng):
@@ -142,8 +114,8 @@ def check_extract(root, rng):
     report, seconds = whole(extract("states"))
     assert report["documents"] == PROMPTS, report
     reference = read_store(f"{root}/states")
-    assert len(reference) == PROMPTS
-    kills, worst = 0, 0.0
+    assert len(reference) > 2, "one shard is not enough to test"
+    kills = 0
     for run in range(KILLED_RUNS):
         for _ in range(KILLS_A_RUN):
             kills += killed_after(extract(f"killed{run}"), rng.uniform(0.02, seconds / 2))
@@ -151,15 +123,9 @@ def check_extract(root, rng):
         assert report["documents"] == PROMPTS, report
         verified = subprocess.run([EAGLET, "inspect", "--verify", f"{root}/killed{run}"], capture_output=True, text=True)
         assert verified.returncode == 0, verified.stderr
-        store = read_store(f"{root}/killed{run}")
-        assert list(store) == list(reference), "documents are lost, doubled or in another order"
-        for key, (ids, mask, states) in store.items():
-            assert (ids, mask) == reference[key][:2], key
-            assert len(states) == len(reference[key][2]), key
-            worst = max(worst, worst_difference(reference[key][2], states))
-    print(f"extract: {kills} kills over a run of {seconds:.1f} s, largest difference {worst:.2e} of the largest value")
+        assert read_store(f"{root}/killed{run}") == reference, "the store is not that of the undisturbed run"
+    print(f"extract: {kills} kills over a run of {seconds:.1f} s, every store byte-equal")
     assert kills >= KILLED_RUNS, "the kills came too late to test anything"
-    assert worst < 2 ** -6, worst  # a step of bf16 (8 bits) at the largest value, and room for its neighbour
 
 
 def main():

@@ -2,7 +2,8 @@
 """Holds every #include "..." of src/ against src/ROOMS, and src/README.md's picture against src/ROOMS.
 
 Checked: a file includes only its own room and the rooms its line in ROOMS names; every line names rooms above it in the
-file, so no cycle can form; every room is a folder and every folder a room; the picture names the same rooms and arrows.
+file, so no cycle can form; every room is a folder and every folder a room; the picture names the same rooms and arrows; no
+two types of one namespace share a name (the linker keeps one of their destructors, and the other's objects crash with it).
 Each check is first shown a planted violation, so that it is known to be able to fail.
 """
 import os
@@ -106,6 +107,31 @@ def picture_faults(text, rooms):
     return faults + [f"src/README.md: {room} is drawn but not in ROOMS" for room in picture if room not in rooms]
 
 
+def named_types(text):
+    """Types that a file defines where other files could define the same: not in an unnamed namespace, not within a type."""
+    spaces = []
+    for line in text.splitlines():
+        opened = re.match(r"namespace\s*([\w:]*)\s*\{", line)
+        if opened and not line.rstrip().endswith("}"):
+            spaces.append(opened.group(1))
+        elif re.match(r"}\s*// namespace", line) and spaces:
+            spaces.pop()
+        match = re.match(r"(?:template.*>\s*)?(?:struct|class|enum class|enum)\s+(\w+)(?:\s+final)?\s*(?::[^:;].*)?\{", line)
+        if match and "" not in spaces:
+            yield "::".join(spaces + [match.group(1)])
+
+
+def name_faults(src):
+    places = {}
+    for folder, _, files in os.walk(src):
+        for name in sorted(files):
+            if name.endswith((".h", ".cc")):
+                path = os.path.join(folder, name)
+                for type_name in named_types(read(path)):
+                    places.setdefault(type_name, set()).add(os.path.relpath(path, src))
+    return [f"{name} is defined in {' and in '.join(sorted(files))}" for name, files in places.items() if len(files) > 1], len(places)
+
+
 def prove_the_checks_can_fail():
     rooms = {"base": [], "low": ["base"], "high": ["low", "base"]}
     assert not order_faults(rooms)
@@ -119,6 +145,12 @@ def prove_the_checks_can_fail():
         faults, seen = include_faults(src, rooms)
         assert seen == 3 and len(faults) == 1 and faults[0].startswith("low/b.h:2:"), faults
         assert not folder_faults(src, rooms)
+        for path, text in {"high/c.h": "namespace a {\nstruct Same {\n", "low/d.cc": "namespace a {\nclass Same : public B {\n",
+                           "low/e.cc": "namespace a {\nnamespace {\nstruct Same {\n", "low/f.h": "namespace a {\nstruct Same;\n"}.items():
+            with open(os.path.join(src, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        faults, seen = name_faults(src)
+        assert seen == 1 and faults == ["a::Same is defined in high/c.h and in low/d.cc"], faults
         os.mkdir(os.path.join(src, "cellar"))
         assert folder_faults(src, rooms), "a folder outside ROOMS went unseen"
     drawn = "```\n+-----------+-----------+\n| low  text | high      |\n|           | --> low   |\n+-----------+-----------+\n| base      |\n+-----------+\n```"
@@ -134,6 +166,9 @@ def main():
     assert len(rooms) > 5, "ROOMS could not be read"
     faults, seen = include_faults(src, rooms)
     faults += order_faults(rooms) + folder_faults(src, rooms) + picture_faults(read(os.path.join(src, "README.md")), rooms)
+    doubled, types = name_faults(src)
+    faults += doubled
+    assert types > 100, "hardly any type was seen: the check is blind"
     print(f"{len(rooms)} rooms, {seen} includes between files of src/")
     for fault in faults:
         print(fault)

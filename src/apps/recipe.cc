@@ -9,6 +9,7 @@
 
 #include "apps/cache_dir.h"
 #include "apps/suggest.h"
+#include "apps/train_setting_table.h"
 #include "base/files.h"
 #include "formats/json.h"
 
@@ -22,7 +23,7 @@ std::string list_text(const std::vector<T>& values) {
 }
 
 /// The value as TOML.
-std::string value_text(const RecipeTarget& target) {
+std::string value_text(const SettingTarget& target) {
   struct Visitor {
     std::string operator()(const std::string* v) const {
       return Json(*v).dump();
@@ -43,7 +44,7 @@ std::string value_text(const RecipeTarget& target) {
 }
 
 /// What a target wants, for errors.
-std::string wanted(const RecipeTarget& target) {
+std::string wanted(const SettingTarget& target) {
   const char* names[] = {"a string",
                          "true or false",
                          "a whole number",
@@ -86,7 +87,7 @@ bool assign_texts(const toml::node& node, std::vector<std::string>* out) {
 }
 
 /// False when the node is not of the target's kind.
-bool assign(const toml::node& node, const RecipeTarget& target) {
+bool assign(const toml::node& node, const SettingTarget& target) {
   const auto whole = [&](auto* out, bool negative_fits) {
     if (!node.is_integer() || (!negative_fits && node.as_integer()->get() < 0)) return false;
     *out = static_cast<std::remove_pointer_t<decltype(out)>>(node.as_integer()->get());
@@ -154,8 +155,7 @@ Status must_be_at_least(const std::string& name, std::int64_t value, std::int64_
 std::vector<RecipeField> Recipe::fields() {
   GenerateOptions& g = generate;
   ExtractOptions& x = extract;
-  TrainOptions& t = train;
-  return {
+  std::vector<RecipeField> all = {
       {"run", "output_dir", &output_dir},
       {"run", "prompts", &prompts_path, true},
       {"run", "conversations", &conversations_path, true},
@@ -190,64 +190,10 @@ std::vector<RecipeField> Recipe::fields() {
       {"extract", "drop_unsupervised", &x.drop_unsupervised},
       {"extract", "weights", &x.weights},
       {"extract", "force", &x.force},
-      {"train", "from", &t.from, true},
-      {"train", "epochs", &t.epochs},
-      {"train", "max_steps", &t.max_steps},
-      {"train", "max_seq_len", &t.max_seq_len},
-      {"train", "ttt_steps", &t.ttt_steps},
-      {"train", "draft_vocab_size", &t.draft_vocab_size},
-      {"train", "vocab_map", &t.vocab_map, true},
-      {"train", "loss_fn", &t.loss_fn},
-      {"train", "ttt_step_loss_decay", &t.ttt_step_loss_decay},
-      {"train", "ttt_step_weights", &t.ttt_step_weights},
-      {"train", "teacher_vocab", &t.teacher_vocab},
-      {"train", "row_sampling", &t.row_sampling},
-      {"train", "compute_type", &t.compute_type},
-      {"train", "chunk_rows", &t.chunk_rows},
-      {"train", "state_reading", &t.states},
-      {"train", "hidden_size", &t.hidden_size},
-      {"train", "attention_bias", &t.attention_bias},
-      {"train", "mlp_bias", &t.mlp_bias},
-      {"train", "train_embeddings", &t.train_embeddings},
-      {"train", "lr", &t.lr},
-      {"train", "beta1", &t.beta1},
-      {"train", "beta2", &t.beta2},
-      {"train", "eps", &t.eps},
-      {"train", "weight_decay", &t.weight_decay},
-      {"train", "clip", &t.clip},
-      {"train", "optimizer", &t.optimizer},
-      {"train", "muon_lr", &t.muon_lr},
-      {"train", "muon_momentum", &t.muon_momentum},
-      {"train", "muon_weight_decay", &t.muon_weight_decay},
-      {"train", "muon_ns_steps", &t.muon_ns_steps},
-      {"train", "muon_adjust_lr_fn", &t.muon_adjust_lr_fn},
-      {"train", "accumulation_steps", &t.accumulation_steps},
-      {"train", "noise_std", &t.noise_std},
-      {"train", "scheduler_type", &t.scheduler_type},
-      {"train", "warmup_steps", &t.warmup_steps},
-      {"train", "warmup_ratio", &t.warmup_ratio},
-      {"train", "scheduler_total_steps", &t.scheduler_total_steps},
-      {"train", "num_cosine_cycles", &t.num_cosine_cycles},
-      {"train", "min_lr_ratio", &t.min_lr_ratio},
-      {"train", "train_head", &t.train_head},
-      {"train", "norm_before_residual", &t.norm_before_residual},
-      {"train", "norm_before_fc", &t.norm_before_fc},
-      {"train", "fc_norm", &t.fc_norm},
-      {"train", "norm_output", &t.norm_output},
-      {"train", "sliding_window", &t.sliding_window},
-      {"train", "num_layers", &t.num_layers},
-      {"train", "intermediate_size", &t.intermediate_size},
-      {"train", "draft_arch", &t.draft_arch},
-      {"train", "hold_out_every", &t.hold_out_every},
-      {"train", "seed", &t.seed},
-      {"train", "num_workers", &t.num_workers},
-      {"train", "checkpoint_every_steps", &t.checkpoint_every_steps},
-      {"train", "validate_every_steps", &t.validate_every_steps},
-      {"train", "keep_checkpoints", &t.keep_checkpoints},
-      {"train", "log_every_steps", &t.log_every_steps},
-      {"train", "max_time", &t.max_time},
-      {"train", "early_stop_patience", &t.early_stop_patience},
-      {"train", "on_not_finite", &t.on_not_finite},
+  };
+  for (Setting& setting : train_setting_table(train))
+    all.push_back({"train", std::move(setting.key), setting.target, setting.is_input_path});
+  const std::vector<RecipeField> later = {
       {"evaluate", "ttt_steps", &evaluate.ttt_steps},
       {"evaluate", "max_seq_len", &evaluate.max_seq_len},
       {"evaluate", "checkpoint", &checkpoint},
@@ -276,6 +222,8 @@ std::vector<RecipeField> Recipe::fields() {
       {"plan", "ranks", &plan.ranks},
       {"plan", "free_terabytes", &plan.free_terabytes},
   };
+  all.insert(all.end(), later.begin(), later.end());
+  return all;
 }
 
 Status Recipe::read(const std::string& path) {

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "apps/run_plan.h"
+#include "apps/setting.h"
 #include "base/status.h"
 #include "evaluate/evaluate.h"
 #include "export/export.h"
@@ -16,14 +16,9 @@
 
 namespace eaglet::apps {
 
-/// Where one key of a recipe is kept.
-using RecipeTarget =
-    std::variant<std::string*, bool*, std::int64_t*, int*, std::uint64_t*, double*,
-                 std::vector<std::int32_t>*, std::vector<std::int64_t>*, std::vector<std::string>*>;
-
 struct RecipeField {
   std::string section, key;  // key = the flag's name in snake_case
-  RecipeTarget target;
+  SettingTarget target;
   bool is_input_path =
       false;  // in a recipe file: relative to that file; on the command line: to where we are
   std::string name() const { return section + "." + key; }

@@ -14,11 +14,10 @@
 namespace eaglet::apps {
 namespace {
 
+using monitor::kLayers;
 using monitor::Layer;
 using monitor::Level;
 using monitor::Verdict;
-
-constexpr Layer kLayers[] = {Layer::kProcess, Layer::kHardware, Layer::kConfiguration, Layer::kLearning};
 
 /// Only bytes of ASCII; what is beyond becomes '?', once for each character.
 std::string ascii_only(const std::string& text) {

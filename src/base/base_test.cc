@@ -79,5 +79,15 @@ TEST(Clock, HumanForms) {
   EXPECT_EQ(rfc3339_utc(0), "1970-01-01T00:00:00Z");
 }
 
+TEST(Hash, PieceByPieceIsTheSame) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += std::to_string(i * i);
+  Xxh64 hash;
+  EXPECT_EQ(hash.value(), xxh64(""));
+  for (std::size_t at = 0, n = 1; at < text.size(); at += n, n = n * 3 % 101)
+    hash.add(text.data() + at, std::min(n, text.size() - at));
+  EXPECT_EQ(hash.value(), xxh64(text));
+}
+
 }  // namespace
 }  // namespace eaglet

@@ -11,6 +11,21 @@ std::uint64_t xxh64(const void* data, std::size_t bytes, std::uint64_t seed) {
   return XXH64(data, bytes, seed);
 }
 
+struct Xxh64::State {
+  XXH64_state_t* state = XXH64_createState();
+  ~State() { XXH64_freeState(state); }
+};
+Xxh64::Xxh64() : state_(std::make_unique<State>()) {
+  XXH64_reset(state_->state, 0);
+}
+Xxh64::~Xxh64() = default;
+void Xxh64::add(const void* data, std::size_t bytes) {
+  XXH64_update(state_->state, data, bytes);
+}
+std::uint64_t Xxh64::value() const {
+  return XXH64_digest(state_->state);
+}
+
 std::string hex64(std::uint64_t value) {
   return fmt::format("{:016x}", value);
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,20 @@ std::uint64_t xxh64(const void* data, std::size_t bytes, std::uint64_t seed = 0)
 inline std::uint64_t xxh64(std::string_view text) {
   return xxh64(text.data(), text.size());
 }
+/// The same, taken in piece by piece.
+class Xxh64 {
+ public:
+  Xxh64();
+  ~Xxh64();
+  Xxh64(const Xxh64&) = delete;
+  Xxh64& operator=(const Xxh64&) = delete;
+  void add(const void* data, std::size_t bytes);
+  std::uint64_t value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 /// 16 lower-case hex digits.
 std::string hex64(std::uint64_t value);
 

@@ -51,7 +51,9 @@ Status add_document(const StoreReader& store, std::size_t document, std::int64_t
   batch->documents.push_back(document);
   if (batch->states_in_store) return {};
   const std::int64_t hidden = store.header().hidden, aux_width = hidden * (store.header().slots() - 1);
-  EAGLET_RETURN_IF_ERROR(store.read_states_f32(document, {0, 1, rows},
+  StateRange range{0, 1, rows};
+  range.release = true;  // the system keeps the pages; the run's own memory is what is planned
+  EAGLET_RETURN_IF_ERROR(store.read_states_f32(document, range,
                                                batch->aux_hidden_states.data() + at * aux_width,
                                                batch->last_hidden_states.data() + at * hidden));
   return {};

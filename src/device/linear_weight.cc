@@ -143,13 +143,16 @@ struct ProductWorkspace::Impl {
 
 ProductWorkspace::ProductWorkspace() : impl_(std::make_unique<Impl>()) {}
 ProductWorkspace::~ProductWorkspace() = default;
-void ProductWorkspace::reserve(std::int64_t elements) {
-  const auto n = static_cast<std::size_t>(elements);
-  if (n > impl_->first.size()) impl_->first.resize(n);
-  if (n > impl_->second.size()) impl_->second.resize(n);
+void ProductRoom::grow(const ProductRoom& other) {
+  first = std::max(first, other.first);
+  second = std::max(second, other.second);
+  tail = std::max(tail, other.tail);
 }
-std::uint64_t ProductWorkspace::bytes() const {
-  return 2 * (impl_->first.size() + impl_->second.size()) + 4 * impl_->tail.size();
+void ProductWorkspace::reserve(const ProductRoom& room) {
+  room_.grow(room);
+  impl_->first.resize(static_cast<std::size_t>(room_.first));
+  impl_->second.resize(static_cast<std::size_t>(room_.second));
+  impl_->tail.resize(static_cast<std::size_t>(room_.tail));
 }
 
 struct LinearWeight::Impl {
@@ -171,10 +174,7 @@ struct LinearWeight::Impl {
     if (!bf16 && !options.pack_f32) return;
     for_forward = std::make_unique<PackedOperand>(in, out, type);
     if (bf16 && options.with_backward) for_backward = std::make_unique<PackedOperand>(out, in, type);
-    // Twice the rows: fp32 rows that are filled up lie there too.
-    shared->reserve((options.with_backward ? kBlockDepth : 2 * kBlockRows) * std::max(out, in));
-    const auto tail = static_cast<std::size_t>(kBlockRows * std::max(out, in));
-    if (workspace.tail.size() < tail) workspace.tail.resize(tail);
+    shared->reserve(room(out, in, options));
   }
 
   // y [n, columns] (+)= x [n, depth] times a packed operand, block by block.
@@ -256,6 +256,22 @@ LinearWeight::LinearWeight(std::int64_t out, std::int64_t in, std::int64_t ldw,
   impl_ = std::make_unique<Impl>(out, in, ldw, options, workspace);
 }
 LinearWeight::~LinearWeight() = default;
+
+std::uint64_t LinearWeight::packed_bytes(std::int64_t out, std::int64_t in,
+                                         const LinearWeightOptions& options) {
+  const auto elements = static_cast<std::uint64_t>(out * in);
+  if (options.type == ComputeType::kBf16) return 2 * elements * (options.with_backward ? 2 : 1);
+  return options.pack_f32 ? 4 * elements : 0;
+}
+
+ProductRoom LinearWeight::room(std::int64_t out, std::int64_t in, const LinearWeightOptions& options) {
+  const std::int64_t wide = std::max(out, in);
+  if (options.type == ComputeType::kF32)
+    return options.pack_f32 ? ProductRoom{0, 2 * kBlockRows * in, kBlockRows * out} : ProductRoom();
+  if (!options.with_backward) return {kBlockRows * in, 0, kBlockRows * out};
+  if (options.gradients_come_rounded) return {kBlockRows * in, kBlockDepth * in, kBlockRows * out};
+  return {std::max(kBlockDepth * out, kBlockRows * wide), kBlockDepth * in, kBlockRows * wide};
+}
 
 void LinearWeight::load(const float* w) {
   impl_->values = w;

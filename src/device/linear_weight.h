@@ -7,22 +7,29 @@
 
 namespace eaglet {
 
-/// Memory that the products of one thread of work share: operands rounded to bf16, and tails. Grows in
-/// reserve() only.
+/// Elements of memory that products need beside their weights: operands rounded to bf16 (or, in fp32, filled
+/// up with zero rows), and rows of a result that have no room where they belong.
+struct ProductRoom {
+  std::int64_t first = 0, second = 0, tail = 0;
+  void grow(const ProductRoom& other);
+  std::uint64_t bytes() const { return static_cast<std::uint64_t>(2 * (first + second) + 4 * tail); }
+};
+
+/// That memory, which the products of one thread of work share. Grows in reserve() only.
 class ProductWorkspace {
  public:
   ProductWorkspace();
   ~ProductWorkspace();
   ProductWorkspace(const ProductWorkspace&) = delete;
   ProductWorkspace& operator=(const ProductWorkspace&) = delete;
-  /// Room for operands of up to `elements` numbers.
-  void reserve(std::int64_t elements);
-  std::uint64_t bytes() const;
+  void reserve(const ProductRoom& room);
+  std::uint64_t bytes() const { return room_.bytes(); }
   struct Impl;
   Impl& impl() { return *impl_; }
 
  private:
   std::unique_ptr<Impl> impl_;
+  ProductRoom room_;
 };
 
 /// A weight W [out, in] (rows `ldw` apart) made ready for many products with it. oneDNN reorders a weight
@@ -35,6 +42,7 @@ struct LinearWeightOptions {
   ComputeType type = ComputeType::kF32;
   bool pack_f32 = false;
   bool with_backward = true;
+  bool gradients_come_rounded = false;  // in kBf16 only the ..._rounded() products are used going back
 };
 
 class LinearWeight {
@@ -52,6 +60,10 @@ class LinearWeight {
   /// forward() in fp32 with the values at w, whatever the type, until the next load(): for measuring.
   void load_exact(const float* w);
   std::uint64_t bytes() const;
+  /// What bytes() will be, but for the filling of oneDNN's layouts, and what the products need of the
+  /// workspace.
+  static std::uint64_t packed_bytes(std::int64_t out, std::int64_t in, const LinearWeightOptions& options);
+  static ProductRoom room(std::int64_t out, std::int64_t in, const LinearWeightOptions& options);
 
   /// Rows that x and y of forward() and of backward_input() need room for when `has_room` is said: n
   /// rounded up; what is beyond n is garbage.

@@ -9,7 +9,7 @@
 namespace eaglet {
 namespace {
 
-Status bad(std::string what, std::string todo = {}) {
+Status bad_value(std::string what, std::string todo = {}) {
   return Status(StatusCode::kConfig, std::move(what), {}, std::move(todo));
 }
 
@@ -22,19 +22,20 @@ bool is_true(const Json& object, const char* name) {
 Status refuse_other_arithmetic(const Json& object) {
   for (const char* name :
        {"qkv_bias", "tie_word_embeddings", "parallel_drafting", "use_aux_norm", "use_mtp_layernorm"}) {
-    if (is_true(object, name)) return bad(fmt::format("\"{}\": true is not supported in a draft", name));
+    if (is_true(object, name))
+      return bad_value(fmt::format("\"{}\": true is not supported in a draft", name));
   }
   for (const char* name :
        {"q_lora_rank", "kv_lora_rank", "num_experts", "num_local_experts", "n_routed_experts",
         "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"}) {
     if (ConfigFields(object).find(name) != nullptr)
-      return bad(fmt::format("\"{}\" is not supported in a draft", name));
+      return bad_value(fmt::format("\"{}\" is not supported in a draft", name));
   }
   for (const char* name : {"partial_rotary_factor", "attention_multiplier", "embedding_multiplier",
                            "residual_multiplier", "logits_scaling", "logit_scale", "scale_emb"}) {
     const Json* field = ConfigFields(object).find(name);
     if (field != nullptr && *field != Json(1) && *field != Json(1.0)) {
-      return bad(fmt::format("\"{}\": {} is not supported in a draft", name, json_line(*field)));
+      return bad_value(fmt::format("\"{}\": {} is not supported in a draft", name, json_line(*field)));
     }
   }
   return {};
@@ -48,9 +49,9 @@ Status check_kind(const Json& top, const Json& layer) {
   EAGLET_RETURN_IF_ERROR(fields.status());
   EAGLET_RETURN_IF_ERROR(layer_fields.status());
   if (!kind.empty() && kind != "eagle3")
-    return bad(fmt::format("a \"{}\" draft; only eagle3 drafts are read", kind));
+    return bad_value(fmt::format("a \"{}\" draft; only eagle3 drafts are read", kind));
   if (!model.empty() && model != "llama" && model != "qwen3") {
-    return bad(fmt::format("draft layers of type \"{}\"; \"llama\" and \"qwen3\" are known", model));
+    return bad_value(fmt::format("draft layers of type \"{}\"; \"llama\" and \"qwen3\" are known", model));
   }
   const Json* architectures = fields.find("architectures");
   if (architectures == nullptr) return {};
@@ -62,7 +63,7 @@ Status check_kind(const Json& top, const Json& layer) {
           ? architectures->front().get<std::string>()
           : json_line(*architectures);
   if (std::find(kKnown.begin(), kKnown.end(), first) == kKnown.end()) {
-    return bad(fmt::format("architecture \"{}\" is not an EAGLE-3 draft we know", first));
+    return bad_value(fmt::format("architecture \"{}\" is not an EAGLE-3 draft we know", first));
   }
   return {};
 }
@@ -70,10 +71,10 @@ Status check_kind(const Json& top, const Json& layer) {
 Result<std::vector<std::int32_t>> layer_list(const Json& value, const char* name, std::int32_t shift) {
   std::vector<std::int32_t> layers;
   if (!value.is_array() || value.size() > 256)
-    return bad(fmt::format("\"{}\" is not a list of layer numbers", name));
+    return bad_value(fmt::format("\"{}\" is not a list of layer numbers", name));
   for (const Json& item : value) {
     if (!item.is_number_integer() || item.get<std::int64_t>() < 0 || item.get<std::int64_t>() > 100000) {
-      return bad(fmt::format("\"{}\" holds {}, which is not a layer number", name, json_line(item)));
+      return bad_value(fmt::format("\"{}\" holds {}, which is not a layer number", name, json_line(item)));
     }
     layers.push_back(item.get<std::int32_t>() + shift);
   }
@@ -96,7 +97,7 @@ Status read_aux_layers(const Json& top, DraftConfig* c) {
     }
   }
   if (!by_input.empty() && !by_output.empty() && by_input != by_output) {
-    return bad(
+    return bad_value(
         fmt::format(
             "\"{}\" at the top level (inputs of layers) and inside \"eagle_config\" (outputs of layers) name "
             "different states",
@@ -109,7 +110,8 @@ Status read_aux_layers(const Json& top, DraftConfig* c) {
   counted.read("num_aux_hidden_states", &count);
   EAGLET_RETURN_IF_ERROR(counted.status());
   if (!c->aux_layers.empty() && count != c->num_aux()) {
-    return bad(fmt::format("num_aux_hidden_states is {}, but {} layers are listed", count, c->num_aux()));
+    return bad_value(
+        fmt::format("num_aux_hidden_states is {}, but {} layers are listed", count, c->num_aux()));
   }
   return {};
 }
@@ -124,10 +126,10 @@ Status check_eagle_config(const Json& top) {
     ConfigFields fields(*nested);
     fields.read(name, &value);
     EAGLET_RETURN_IF_ERROR(fields.status());
-    if (!value) return bad(fmt::format("\"eagle_config.{}\": false is not supported", name));
+    if (!value) return bad_value(fmt::format("\"eagle_config.{}\": false is not supported", name));
   }
   if (is_true(*nested, "parallel_draft"))
-    return bad("\"eagle_config.parallel_draft\": true is not supported");
+    return bad_value("\"eagle_config.parallel_draft\": true is not supported");
   return {};
 }
 
@@ -179,9 +181,10 @@ Status read_flags(const Json& top, bool flat, DraftConfig* c) {
   }
   const bool own = fields.find("eaglet") != nullptr;  // written by us: the carried state
   if (flat && c->norm_output && !own && architecture != "LlamaEagle3DraftModel") {
-    return bad("\"norm_output\": true means two different things in configs of this kind",
-               "set it to true in a speculators-style config if the normed state is carried to the next "
-               "step, else to false");
+    return bad_value(
+        "\"norm_output\": true means two different things in configs of this kind",
+        "set it to true in a speculators-style config if the normed state is carried to the next "
+        "step, else to false");
   }
   return {};
 }
@@ -195,22 +198,22 @@ Status read_windows(const Json& layer, DraftConfig* c) {
   if (types == nullptr) {
     const bool off = fields.find("use_sliding_window") != nullptr && !is_true(layer, "use_sliding_window");
     if (window > 0 && !off) {
-      return bad("\"sliding_window\" without \"layer_types\": which layers use it is not said",
-                 "add layer_types, or set sliding_window to null");
+      return bad_value("\"sliding_window\" without \"layer_types\": which layers use it is not said",
+                       "add layer_types, or set sliding_window to null");
     }
     return {};
   }
   if (!types->is_array() || static_cast<std::int64_t>(types->size()) != c->num_layers) {
-    return bad(fmt::format("\"layer_types\" must name {} layers", c->num_layers));
+    return bad_value(fmt::format("\"layer_types\" must name {} layers", c->num_layers));
   }
   bool any = false;
   std::vector<std::int64_t> windows;
   for (const Json& type : *types) {
     if (type != "full_attention" && type != "sliding_attention") {
-      return bad(fmt::format("layer type {} is not known", json_line(type)));
+      return bad_value(fmt::format("layer type {} is not known", json_line(type)));
     }
     const bool slides = type == "sliding_attention";
-    if (slides && window < 1) return bad("a layer slides, but \"sliding_window\" is not given");
+    if (slides && window < 1) return bad_value("a layer slides, but \"sliding_window\" is not given");
     windows.push_back(slides ? window : 0);
     any = any || slides;
   }
@@ -239,7 +242,7 @@ Status read_verifier(const Json& top, DraftConfig* c) {
 }
 
 Result<DraftConfig> read_config(const Json& top) {
-  if (!top.is_object()) return bad("a draft config must be a JSON object");
+  if (!top.is_object()) return bad_value("a draft config must be a JSON object");
   const Json* nested = ConfigFields(top).find("transformer_layer_config");
   const Json& layer = nested != nullptr ? *nested : top;
   EAGLET_RETURN_IF_ERROR(check_kind(top, layer));

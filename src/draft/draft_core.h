@@ -173,6 +173,9 @@ struct Core {
   LayerRows layer_rows(int k, std::int64_t layer) const;
 };
 
+/// Bytes that Products::bytes() will tell after make_products(), but for the filling of oneDNN's layouts.
+std::uint64_t forecast_product_bytes(ComputeType type, bool with_gradients, bool head_is_frozen,
+                                     TeacherVocab teacher, const Dims& dims);
 /// Makes the products of all weights, and takes in those that never change: the teacher's and a frozen head.
 void make_products(ComputeType type, bool with_gradients, const DraftVocab& vocab, Core* core);
 /// Takes in the weights' present values. `exact`: fp32, for a step that only measures.

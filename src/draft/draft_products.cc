@@ -50,7 +50,44 @@ void each_product(Core* core, const Visit& visit) {
   }
 }
 
+// A shape of products and how many of it there are.
+struct Shape {
+  std::int64_t out, in, copies;
+  LinearWeightOptions options;
+};
+
+// What make_products() makes.
+std::vector<Shape> shapes(ComputeType type, bool with_gradients, bool head_is_frozen, TeacherVocab teacher,
+                          const Dims& d) {
+  const LinearWeightOptions usual{with_gradients ? type : ComputeType::kF32, false, with_gradients};
+  LinearWeightOptions head = usual;
+  head.pack_f32 = head_is_frozen || 4 * d.Vd * d.H <= kMostPackedBytes;
+  head.gradients_come_rounded = true;
+  std::vector<Shape> all = {{d.H, d.A * d.Ht, 1, usual},
+                            {d.q_width(), d.H, d.L + 1, usual},
+                            {d.kv_width(), d.H, 2 * (d.L + 1), usual},
+                            {d.H, d.q_width(), d.L, usual},
+                            {d.F, d.H, 2 * d.L, usual},
+                            {d.H, d.F, d.L, usual},
+                            {d.Vd, d.H, 1, head}};
+  if (teacher == TeacherVocab::kWhole) return all;
+  all.push_back({d.Vd, d.Ht, 1, {ComputeType::kF32, true, false}});
+  if (usual.type == ComputeType::kBf16) all.push_back({d.Vd, d.Ht, 1, {usual.type, true, false}});
+  return all;
+}
+
 }  // namespace
+
+std::uint64_t forecast_product_bytes(ComputeType type, bool with_gradients, bool head_is_frozen,
+                                     TeacherVocab teacher, const Dims& dims) {
+  ProductRoom room;
+  std::uint64_t bytes = 0;
+  for (const Shape& s : shapes(type, with_gradients, head_is_frozen, teacher, dims)) {
+    bytes += static_cast<std::uint64_t>(s.copies) * LinearWeight::packed_bytes(s.out, s.in, s.options);
+    room.grow(LinearWeight::room(s.out, s.in, s.options));
+  }
+  return bytes + room.bytes();
+}
 
 std::uint64_t Products::bytes() const {
   std::uint64_t sum = workspace.bytes();
@@ -94,6 +131,7 @@ void make_products(ComputeType type, bool with_gradients, const DraftVocab& voca
   }
   LinearWeightOptions of_head = options;
   of_head.pack_f32 = core->head_is_frozen || 4 * d.Vd * d.H <= kMostPackedBytes;
+  of_head.gradients_come_rounded = true;  // by the head's loss
   products.head = std::make_unique<LinearWeight>(d.Vd, d.H, d.H, of_head, &products.workspace);
   if (core->head_is_frozen) products.head->load(core->weights.lm_head);
   make_teacher(ComputeType::kF32, vocab, core, products.exact_teacher);

@@ -49,21 +49,10 @@ std::uint64_t MemoryForecast::activation_bytes(const DraftInputs& rows) {
   return sizeof(float) * static_cast<std::uint64_t>(most);
 }
 
-// The choices of make_products() in draft_products.cc.
 std::uint64_t MemoryForecast::packed_bytes(bool train_head) const {
-  const draft_core::Dims& d = parts_->core.dims;
   const TttOptions& options = parts_->core.options;
-  const bool bf16 = parts_->with_gradients && options.compute_type == ComputeType::kBf16;
-  std::int64_t bytes = 0;
-  if (bf16) {  // each weight twice, and operands rounded to bf16
-    const std::int64_t layer = d.q_width() * d.H * 2 + 2 * d.kv_width() * d.H + 3 * d.F * d.H;
-    bytes += 4 * (d.A * d.Ht * d.H + d.L * layer + (d.q_width() + 2 * d.kv_width()) * d.H + d.Vd * d.H);
-    bytes += 4 * parts_->chunk_rows * std::max({d.A * d.Ht, d.F, d.q_width()});
-  } else if (!train_head || 4 * d.Vd * d.H <= draft_core::kMostPackedBytes) {
-    bytes += 4 * d.Vd * d.H;
-  }
-  if (options.teacher_vocab == TeacherVocab::kDraft) bytes += 4 * d.Vd * d.Ht;
-  return static_cast<std::uint64_t>(bytes);
+  return draft_core::forecast_product_bytes(options.compute_type, parts_->with_gradients, !train_head,
+                                            options.teacher_vocab, parts_->core.dims);
 }
 
 }  // namespace eaglet

@@ -15,7 +15,8 @@ class MemoryForecast {
   MemoryForecast(const DraftConfig& config, const TttOptions& options, bool with_gradients, int threads);
   ~MemoryForecast();
   std::uint64_t activation_bytes(const DraftInputs& rows);
-  /// Bytes of the copies of weights and of the teacher's head that are made ready for products.
+  /// Bytes of the copies of weights and of the teacher's head that are made ready for products, and of the
+  /// memory that those products share.
   std::uint64_t packed_bytes(bool train_head) const;
 
  private:

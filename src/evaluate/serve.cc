@@ -54,7 +54,7 @@ Status check_lengths(const std::vector<std::int64_t>& lengths) {
   return {};
 }
 
-void add(const ServedAnswer& answer, ServedLength* sum) {
+void add(const EngineAnswer& answer, ServedLength* sum) {
   sum->tokens += static_cast<double>(answer.tokens.size());
   sum->drafted += static_cast<double>(answer.drafted);
   sum->accepted += static_cast<double>(answer.accepted);
@@ -124,8 +124,8 @@ class Measurement {
  private:
   // The first answers of a process pay for memory and caches; nobody's tokens per second should.
   Status warm_up(const ServePrompt& prompt) {
-    EAGLET_ASSIGN_OR_RETURN(const ServedAnswer plain, engine_.plain(prompt.tokens, kWarmUpTokens));
-    EAGLET_ASSIGN_OR_RETURN(const ServedAnswer drafted,
+    EAGLET_ASSIGN_OR_RETURN(const EngineAnswer plain, engine_.plain(prompt.tokens, kWarmUpTokens));
+    EAGLET_ASSIGN_OR_RETURN(const EngineAnswer drafted,
                             engine_.drafted(prompt.tokens, kWarmUpTokens, options_.draft_lengths.back()));
     return {};
   }
@@ -152,12 +152,12 @@ class Measurement {
   Result<std::vector<std::int32_t>> answer(const ServePrompt& prompt, std::size_t way) {
     if (way > 0) {
       ServedLength& sum = report_.lengths[way - 1];
-      EAGLET_ASSIGN_OR_RETURN(const ServedAnswer drafted,
+      EAGLET_ASSIGN_OR_RETURN(const EngineAnswer drafted,
                               engine_.drafted(prompt.tokens, prompt.answer_tokens, sum.draft_length));
       add(drafted, &sum);
       return drafted.tokens;
     }
-    EAGLET_ASSIGN_OR_RETURN(const ServedAnswer plain, engine_.plain(prompt.tokens, prompt.answer_tokens));
+    EAGLET_ASSIGN_OR_RETURN(const EngineAnswer plain, engine_.plain(prompt.tokens, prompt.answer_tokens));
     report_.plain_tokens += static_cast<double>(plain.tokens.size());
     report_.plain_seconds += plain.seconds;
     return plain.tokens;

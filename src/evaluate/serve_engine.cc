@@ -93,11 +93,11 @@ class LlamaServeEngine : public ServeEngine {
     return load_draft();
   }
 
-  Result<ServedAnswer> plain(const std::vector<std::int32_t>& prompt, std::int64_t max_tokens) override {
+  Result<EngineAnswer> plain(const std::vector<std::int32_t>& prompt, std::int64_t max_tokens) override {
     return answer(plain_.get(), prompt, max_tokens, nullptr);
   }
 
-  Result<ServedAnswer> drafted(const std::vector<std::int32_t>& prompt, std::int64_t max_tokens,
+  Result<EngineAnswer> drafted(const std::vector<std::int32_t>& prompt, std::int64_t max_tokens,
                                std::int64_t draft_length) override {
     try {
       common_params_speculative speculative = params_.speculative;
@@ -289,7 +289,7 @@ class LlamaServeEngine : public ServeEngine {
   }
 
   // Adds tokens until an end token; counts the drafted ones among them. False when the answer is over.
-  bool keep(const llama_tokens& tokens, ServedAnswer* answer) const {
+  bool keep(const llama_tokens& tokens, EngineAnswer* answer) const {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       answer->tokens.push_back(tokens[i]);
       if (i + 1 < tokens.size()) {
@@ -302,14 +302,14 @@ class LlamaServeEngine : public ServeEngine {
     return true;
   }
 
-  Result<ServedAnswer> answer(llama_context* context, const std::vector<std::int32_t>& prompt,
+  Result<EngineAnswer> answer(llama_context* context, const std::vector<std::int32_t>& prompt,
                               std::int64_t max_tokens, common_speculative* drafter) {
     llama_memory_clear(llama_get_memory(context), true);
     common_batch batch(context);
     EAGLET_RETURN_IF_ERROR(process_prompt(context, prompt, drafter, batch));
     common_speculative_begin(drafter, kSequence, prompt);
     const double begin = monotonic_seconds();
-    ServedAnswer result;
+    EngineAnswer result;
     llama_tokens past = prompt;
     bool going = keep({best_token(llama_get_logits_ith(context, -1), vocab_size_)}, &result);
     while (going && static_cast<std::int64_t>(result.tokens.size()) < max_tokens) {

@@ -10,7 +10,7 @@
 namespace eaglet {
 
 /// What one prompt's answer was and what it took.
-struct ServedAnswer {
+struct EngineAnswer {
   std::vector<std::int32_t> tokens;
   double seconds = 0;                      // from the prompt processed to the last token
   std::int64_t drafted = 0, accepted = 0;  // accepted: drafted tokens that are part of the answer
@@ -34,8 +34,8 @@ class ServeEngine {
 
   /// At most `max_tokens`, fewer when an end token comes (it is part of the answer). kInterrupted between
   /// tokens.
-  virtual Result<ServedAnswer> plain(const std::vector<std::int32_t>& prompt, std::int64_t max_tokens) = 0;
-  virtual Result<ServedAnswer> drafted(const std::vector<std::int32_t>& prompt, std::int64_t max_tokens,
+  virtual Result<EngineAnswer> plain(const std::vector<std::int32_t>& prompt, std::int64_t max_tokens) = 0;
+  virtual Result<EngineAnswer> drafted(const std::vector<std::int32_t>& prompt, std::int64_t max_tokens,
                                        std::int64_t draft_length) = 0;
   /// The target's logits after `tokens`, [vocab]: the first `together` tokens in one pass, the rest one by
   /// one.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <unordered_set>
 
 #include "base/clock.h"
 #include "base/files.h"
@@ -69,14 +68,30 @@ Status check_tokens(const Conversation& document, const TargetFacts& facts, cons
   return Status();
 }
 
+/// A store begun under another limit, or from other answers, is not gone on with: its documents would differ.
+Status check_same_cut(Conversation document, std::int64_t limit, std::int64_t stored_tokens,
+                      const std::string& store) {
+  const LimitResult cut = cut_to_limit(limit, &document);
+  const bool kept = cut == LimitResult::kCut || cut == LimitResult::kWhole;
+  const std::int64_t tokens = kept ? static_cast<std::int64_t>(document.input_ids.size()) : 0;
+  if (tokens == stored_tokens) return {};
+  return Status(
+      StatusCode::kConfig,
+      fmt::format("document {} has {} tokens in the store and would have {} now: the store was begun "
+                  "with another --max-seq-len or from other conversations",
+                  document.id, stored_tokens, tokens),
+      store, "give the --max-seq-len it was begun with, or extract into a new directory");
+}
+
+/// `begun`: the store that is gone on with, or nullptr.
 Result<Work> plan_work(std::vector<Conversation> conversations, const ExtractOptions& options,
-                       const TargetFacts& facts, const std::vector<std::string>& finished) {
-  const std::unordered_set<std::string> done(finished.begin(), finished.end());
+                       const TargetFacts& facts, const StoreWriter* begun) {
   std::int64_t limit = options.max_seq_len > 0 ? options.max_seq_len : facts.max_position_embeddings;
   if (facts.max_position_embeddings > 0) limit = std::min(limit, facts.max_position_embeddings);
   Work work;
   for (Conversation& document : conversations) {
-    if (done.contains(document.id)) {
+    if (const std::int64_t stored = begun == nullptr ? 0 : begun->tokens_of(document.id); stored > 0) {
+      EAGLET_RETURN_IF_ERROR(check_same_cut(std::move(document), limit, stored, options.store_path));
       ++work.already_done;
       continue;
     }
@@ -147,34 +162,33 @@ Status take_states(Work* work, const ExtractOptions& options, const StoreHeader&
   double synced = start;
   std::int64_t tokens = 0;
   std::uint64_t finished = 0;
-  const auto keep = [&](TakenStates taken) -> Status {
-    Conversation& document = work->documents[taken.tag];
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<StateTaker> taker,
+                          StateTaker::create(*target, {header.aux_layers, work->longest}));
+  for (Conversation& document : work->documents) {
+    auto states = taker->take(document.input_ids);
+    if (!states.ok()) return states.status().at("document " + document.id);
     tokens += static_cast<std::int64_t>(document.input_ids.size());
-    EAGLET_RETURN_IF_ERROR(writer->append({document.id, std::move(document.input_ids),
-                                           std::move(document.loss_mask), std::move(taken.states)}));
+    EAGLET_RETURN_IF_ERROR(writer->append(
+        {document.id, std::move(document.input_ids), std::move(document.loss_mask), std::move(*states)}));
+    ++finished;
     const double now = monotonic_seconds();
+    report->seconds = now - start;
+    report->tokens_per_second = static_cast<double>(tokens) / std::max(report->seconds, 1e-9);
+    progress.update(static_cast<std::uint64_t>(work->already_done) + finished,
+                    fmt::format("{:.0f} tokens/s", report->tokens_per_second));
+    if (interrupted()) {
+      EAGLET_RETURN_IF_ERROR(writer->flush());
+      return Status(StatusCode::kInterrupted,
+                    fmt::format("stopped by a signal; {} documents are in the store",
+                                work->already_done + static_cast<std::int64_t>(finished)),
+                    options.store_path, "run the same command again to go on");
+    }
     if (now - synced > kSecondsBetweenSyncs) {
       EAGLET_RETURN_IF_ERROR(writer->flush());
       synced = now;
     }
-    report->seconds = now - start;
-    report->tokens_per_second = static_cast<double>(tokens) / std::max(report->seconds, 1e-9);
-    progress.update(static_cast<std::uint64_t>(work->already_done) + ++finished,
-                    fmt::format("{:.0f} tokens/s", report->tokens_per_second));
-    return Status();
-  };
-  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<StateTaker> taker,
-                          StateTaker::create(*target, {header.aux_layers, work->longest}, keep));
-  for (std::size_t i = 0; i < work->documents.size(); ++i) {
-    EAGLET_RETURN_IF_ERROR(taker->add(i, work->documents[i].input_ids));
-    if (!interrupted()) continue;
-    EAGLET_RETURN_IF_ERROR(writer->flush());
-    return Status(StatusCode::kInterrupted,
-                  fmt::format("stopped by a signal; {} documents are in the store",
-                              work->already_done + static_cast<std::int64_t>(finished)),
-                  options.store_path, "run the same command again to go on");
   }
-  return taker->finish();
+  return {};
 }
 
 Status add_totals(const ExtractOptions& options, ExtractReport* report) {
@@ -232,8 +246,7 @@ Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress)
   if (share.count > 1)
     std::erase_if(file.conversations, [&](const Conversation& row) { return !share.has(row.id); });
   const auto rows = static_cast<std::uint64_t>(file.conversations.size());
-  EAGLET_ASSIGN_OR_RETURN(Work work,
-                          plan_work(std::move(file.conversations), options, facts, writer->finished_ids()));
+  EAGLET_ASSIGN_OR_RETURN(Work work, plan_work(std::move(file.conversations), options, facts, writer.get()));
   if (work.documents.empty() && writer->finished_ids().empty()) return nothing_to_learn(work, options, rows);
   if (work.skipped_empty > 0)
     progress.note(fmt::format("{} conversations left out: nothing supervised", work.skipped_empty));
@@ -264,7 +277,7 @@ Result<ExtractPlan> plan_extraction(const ExtractOptions& options) {
   EAGLET_ASSIGN_OR_RETURN(ConversationFile file, read_conversations(options.conversations_path));
   EAGLET_ASSIGN_OR_RETURN(const TargetFacts facts, read_target_facts(options.model_path));
   EAGLET_ASSIGN_OR_RETURN(std::vector<std::int32_t> layers, choose_layers(options, facts));
-  EAGLET_ASSIGN_OR_RETURN(auto work, plan_work(std::move(file.conversations), options, facts, {}));
+  EAGLET_ASSIGN_OR_RETURN(auto work, plan_work(std::move(file.conversations), options, facts, nullptr));
   return ExtractPlan{header_for(facts, std::move(layers)), std::move(work.documents)};
 }
 

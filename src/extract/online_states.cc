@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "tensor/dtype.h"
@@ -61,38 +62,35 @@ class OnlineStates : public ConversationStore {
     options.longest_document = 1;
     for (const StoredDocument& document : documents())
       options.longest_document = std::max(options.longest_document, document.tokens);
-    EAGLET_ASSIGN_OR_RETURN(taker_, StateTaker::create(*target_, options, [this](TakenStates taken) {
-                              taken_ = std::move(taken.states);
-                              return Status();
-                            }));
+    EAGLET_ASSIGN_OR_RETURN(taker_, StateTaker::create(*target_, options));
     return {};
   }
 
   Result<DocumentStates> read(std::size_t i) const override {
     EAGLET_ASSIGN_OR_RETURN(DocumentStates document, read_tokens(i));
-    EAGLET_RETURN_IF_ERROR(take(i, document.input_ids.size(), &document.states));
+    const std::lock_guard lock(mutex_);
+    EAGLET_RETURN_IF_ERROR(take(i));
+    document.states = taken_;
     return document;
   }
 
-  // A causal model's states of the first tokens do not depend on those after them.
   Status read_states_f32(std::size_t i, const StateRange& range, float* aux, float* last) const override {
     const std::int64_t tokens = documents()[i].tokens;
     if (range.aux_first < 0 || range.last_first < 0 || range.count < 0 ||
         std::max(range.aux_first, range.last_first) + range.count > tokens)
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("states outside of a document of {} tokens were asked for", tokens));
-    std::vector<std::uint16_t> states;
-    const auto needed = static_cast<std::size_t>(std::max(range.aux_first, range.last_first) + range.count);
-    EAGLET_RETURN_IF_ERROR(take(i, needed, &states));
+    const std::lock_guard lock(mutex_);
+    EAGLET_RETURN_IF_ERROR(take(i));
     const auto hidden = static_cast<std::size_t>(header().hidden),
                slots = static_cast<std::size_t>(header().slots());
     const std::size_t aux_width = hidden * (slots - 1);
     for (std::int64_t row = 0; row < range.count; ++row) {
       const auto at = static_cast<std::size_t>(row);
       const std::uint16_t* aux_from =
-          states.data() + (static_cast<std::size_t>(range.aux_first) + at) * hidden * slots;
+          taken_.data() + (static_cast<std::size_t>(range.aux_first) + at) * hidden * slots;
       const std::uint16_t* last_from =
-          states.data() + (static_cast<std::size_t>(range.last_first) + at) * hidden * slots + aux_width;
+          taken_.data() + (static_cast<std::size_t>(range.last_first) + at) * hidden * slots + aux_width;
       for (std::size_t j = 0; aux != nullptr && j < aux_width; ++j)
         aux[at * aux_width + j] = bf16_to_f32(aux_from[j]);
       for (std::size_t j = 0; last != nullptr && j < hidden; ++j)
@@ -102,20 +100,22 @@ class OnlineStates : public ConversationStore {
   }
 
  private:
-  Status take(std::size_t i, std::size_t tokens, std::vector<std::uint16_t>* states) const {
-    const std::vector<std::int32_t>& ids = conversation(i).input_ids;
-    const std::lock_guard lock(mutex_);
-    const std::vector<std::int32_t> first(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(tokens));
-    if (Status status = taker_->add(i, first); !status.ok())
-      return status.at("document " + conversation(i).id);
-    if (Status status = taker_->finish(); !status.ok()) return status.at("document " + conversation(i).id);
-    *states = std::move(taken_);
+  /// Makes taken_ the states of document i, all of them: a part alone would be rounded otherwise. A document
+  /// that is read chunk by chunk runs once.
+  Status take(std::size_t i) const {
+    if (taken_document_ == i) return {};
+    taken_document_.reset();
+    auto states = taker_->take(conversation(i).input_ids);
+    if (!states.ok()) return states.status().at("document " + conversation(i).id);
+    taken_ = std::move(*states);
+    taken_document_ = i;
     return {};
   }
 
   std::unique_ptr<Target> target_;
   mutable std::mutex mutex_;  // the target, and what it made last
   mutable std::vector<std::uint16_t> taken_;
+  mutable std::optional<std::size_t> taken_document_;
   std::unique_ptr<StateTaker> taker_;
 };
 

@@ -16,7 +16,7 @@
 namespace eaglet {
 namespace {
 
-constexpr double kSecondsBetweenSyncs = 20;
+constexpr double kSecondsBetweenTakenSyncs = 20;
 
 Status check_options(const TakeInOptions& o) {
   if (o.check_only) return {};
@@ -214,7 +214,7 @@ class TakeIn {
     EAGLET_RETURN_IF_ERROR(writer_->append(document).at(states.path));
     done_.insert(id);
     ++report_.used;
-    if (monotonic_seconds() - synced_ < kSecondsBetweenSyncs) return {};
+    if (monotonic_seconds() - synced_ < kSecondsBetweenTakenSyncs) return {};
     synced_ = monotonic_seconds();
     return writer_->flush();
   }

@@ -36,7 +36,7 @@ class FileBytes : public ByteStream {
   std::string path_;
 };
 
-Status damaged(const std::string& path, const std::string& what) {
+Status damaged_stream(const std::string& path, const std::string& what) {
   return Status(StatusCode::kDataLoss, what, path, "unpack it with its own tool to see how much is readable");
 }
 
@@ -57,18 +57,19 @@ class GzipBytes : public ByteStream {
       if (stream_.avail_in == 0) {
         EAGLET_RETURN_IF_ERROR(fill());
         if (stream_.avail_in == 0) {
-          if (inside_) return damaged(file_->path(), "the gzip file is cut short");
+          if (inside_) return damaged_stream(file_->path(), "the gzip file is cut short");
           return std::size_t{0};
         }
       }
-      if (!inside_ && inflateReset(&stream_) != Z_OK) return damaged(file_->path(), "gzip cannot go on");
+      if (!inside_ && inflateReset(&stream_) != Z_OK)
+        return damaged_stream(file_->path(), "gzip cannot go on");
       inside_ = true;
       const int code = inflate(&stream_, Z_NO_FLUSH);
       if (code == Z_STREAM_END) {
         inside_ = false;  // another member may follow
       } else if (code != Z_OK && code != Z_BUF_ERROR) {
-        return damaged(file_->path(), std::string("the gzip data is damaged: ") +
-                                          (stream_.msg != nullptr ? stream_.msg : "wrong bytes"));
+        return damaged_stream(file_->path(), std::string("the gzip data is damaged: ") +
+                                                 (stream_.msg != nullptr ? stream_.msg : "wrong bytes"));
       }
     }
     return room - stream_.avail_out;
@@ -102,14 +103,15 @@ class ZstdBytes : public ByteStream {
       if (in_.pos == in_.size) {
         EAGLET_ASSIGN_OR_RETURN(const std::size_t got, file_->read(packed_.data(), packed_.size()));
         if (got == 0) {
-          if (inside_) return damaged(file_->path(), "the zstd file is cut short");
+          if (inside_) return damaged_stream(file_->path(), "the zstd file is cut short");
           return std::size_t{0};
         }
         in_ = {packed_.data(), got, 0};
       }
       const std::size_t left = ZSTD_decompressStream(stream_, &out, &in_);
       if (ZSTD_isError(left))
-        return damaged(file_->path(), std::string("the zstd data is damaged: ") + ZSTD_getErrorName(left));
+        return damaged_stream(file_->path(),
+                              std::string("the zstd data is damaged: ") + ZSTD_getErrorName(left));
       inside_ = left != 0;
     }
     return out.pos;

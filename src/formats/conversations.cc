@@ -14,7 +14,7 @@
 namespace eaglet {
 namespace {
 
-Status bad(const std::string& what) {
+Status bad_conversation(const std::string& what) {
   return bad_row(what);
 }
 std::string shown(const Json& value) {
@@ -26,7 +26,7 @@ const Json* field(const Json& row, const char* name) {
 
 Result<Json> parse_row(std::string_view line) {
   EAGLET_ASSIGN_OR_RETURN(Json row, parse_json(line));
-  if (!row.is_object()) return bad("the line is not a JSON object");
+  if (!row.is_object()) return bad_conversation("the line is not a JSON object");
   return row;
 }
 
@@ -36,8 +36,10 @@ Result<std::string> read_id(const Json& row) {
     const Json* id = field(row, name);
     if (id == nullptr) continue;
     if (id->is_number_integer()) return id->dump();
-    if (!id->is_string()) return bad(fmt::format("field '{}' is {}, must be a text", name, shown(*id)));
-    if (id->get_ref<const std::string&>().empty()) return bad(fmt::format("field '{}' is empty", name));
+    if (!id->is_string())
+      return bad_conversation(fmt::format("field '{}' is {}, must be a text", name, shown(*id)));
+    if (id->get_ref<const std::string&>().empty())
+      return bad_conversation(fmt::format("field '{}' is empty", name));
     return id->get<std::string>();
   }
   return std::string();
@@ -50,7 +52,8 @@ std::string id_of_tokens(const std::vector<std::int32_t>& ids) {
 Result<std::string> read_text(const Json& row, const char* name) {
   const Json* value = field(row, name);
   if (value == nullptr) return std::string();
-  if (!value->is_string()) return bad(fmt::format("field '{}' is {}, must be a text", name, shown(*value)));
+  if (!value->is_string())
+    return bad_conversation(fmt::format("field '{}' is {}, must be a text", name, shown(*value)));
   return value->get<std::string>();
 }
 
@@ -64,16 +67,18 @@ bool whole_number_in(const Json& value, std::int64_t low, std::int64_t high, std
 
 Result<std::vector<std::int32_t>> read_ids(const Json& row, const char* name) {
   const Json* values = field(row, name);
-  if (values == nullptr) return bad(fmt::format("field '{}' is missing", name));
+  if (values == nullptr) return bad_conversation(fmt::format("field '{}' is missing", name));
   if (!values->is_array())
-    return bad(fmt::format("field '{}' is {}, must be a list of token ids", name, shown(*values)));
+    return bad_conversation(
+        fmt::format("field '{}' is {}, must be a list of token ids", name, shown(*values)));
   std::vector<std::int32_t> ids;
   ids.reserve(values->size());
   for (const Json& value : *values) {
     std::int64_t id = 0;
     if (!whole_number_in(value, 0, std::numeric_limits<std::int32_t>::max(), &id))
-      return bad(fmt::format("field '{}' entry {} is {}, must be a whole number from 0 to 2147483647", name,
-                             ids.size(), shown(value)));
+      return bad_conversation(
+          fmt::format("field '{}' entry {} is {}, must be a whole number from 0 to 2147483647", name,
+                      ids.size(), shown(value)));
     ids.push_back(static_cast<std::int32_t>(id));
   }
   return ids;
@@ -81,18 +86,19 @@ Result<std::vector<std::int32_t>> read_ids(const Json& row, const char* name) {
 
 Result<std::vector<std::uint8_t>> read_mask(const Json& row, std::size_t tokens) {
   const Json* values = field(row, "loss_mask");
-  if (values == nullptr) return bad("field 'loss_mask' is missing");
+  if (values == nullptr) return bad_conversation("field 'loss_mask' is missing");
   if (!values->is_array())
-    return bad("field 'loss_mask' is " + shown(*values) + ", must be a list of 0 and 1");
+    return bad_conversation("field 'loss_mask' is " + shown(*values) + ", must be a list of 0 and 1");
   if (values->size() != tokens)
-    return bad(
+    return bad_conversation(
         fmt::format("field 'loss_mask' has {} entries but 'input_ids' has {}", values->size(), tokens));
   std::vector<std::uint8_t> mask;
   mask.reserve(tokens);
   for (const Json& value : *values) {
     std::int64_t bit = 0;
     if (!whole_number_in(value, 0, 1, &bit))
-      return bad(fmt::format("field 'loss_mask' entry {} is {}, must be 0 or 1", mask.size(), shown(value)));
+      return bad_conversation(
+          fmt::format("field 'loss_mask' entry {} is {}, must be 0 or 1", mask.size(), shown(value)));
     mask.push_back(static_cast<std::uint8_t>(bit));
   }
   return mask;
@@ -102,13 +108,13 @@ Result<std::string> read_finish_reason(const Json& row) {
   EAGLET_ASSIGN_OR_RETURN(std::string reason, read_text(row, "finish_reason"));
   if (!reason.empty()) {
     if (reason == "stop" || reason == "length") return reason;
-    return bad("field 'finish_reason' is " + shown(reason) + ", must be \"stop\" or \"length\"");
+    return bad_conversation("field 'finish_reason' is " + shown(reason) + ", must be \"stop\" or \"length\"");
   }
   EAGLET_ASSIGN_OR_RETURN(std::string stop, read_text(row, "stop"));
   if (stop.empty()) return std::string();
   if (stop == "eos") return std::string("stop");
   if (stop == "limit") return std::string("length");
-  return bad("field 'stop' is " + shown(stop) + ", must be \"eos\" or \"limit\"");
+  return bad_conversation("field 'stop' is " + shown(stop) + ", must be \"eos\" or \"limit\"");
 }
 
 Status read_tokens(const Json& row, Conversation* to) {
@@ -122,19 +128,21 @@ Status read_tokens(const Json& row, Conversation* to) {
     to->input_ids.insert(to->input_ids.end(), response.begin(), response.end());
     to->loss_mask.resize(to->input_ids.size(), 1);
   } else {
-    return bad("field 'input_ids' is missing (and there are no 'prompt_ids' and 'response_ids' instead)");
+    return bad_conversation(
+        "field 'input_ids' is missing (and there are no 'prompt_ids' and 'response_ids' instead)");
   }
-  if (to->input_ids.empty()) return bad("the row has no tokens");
+  if (to->input_ids.empty()) return bad_conversation("the row has no tokens");
   return {};
 }
 
 Result<Json> read_messages(const Json& row) {
   const Json* messages = field(row, "messages");
   if (messages == nullptr) return Json();
-  if (!messages->is_array()) return bad("field 'messages' is " + shown(*messages) + ", must be a list");
+  if (!messages->is_array())
+    return bad_conversation("field 'messages' is " + shown(*messages) + ", must be a list");
   for (const Json& turn : *messages)
     if (!turn.is_object() || !turn.contains("role") || !turn["role"].is_string())
-      return bad("field 'messages' holds a turn without a role");
+      return bad_conversation("field 'messages' holds a turn without a role");
   return *messages;
 }
 
@@ -172,7 +180,7 @@ Status read_lines(const std::string& path, const char* what_a_line_is, File* fil
 }
 
 Status duplicate(const std::string& id) {
-  return bad("the id " + shown(id) + " was used by an earlier line");
+  return bad_conversation("the id " + shown(id) + " was used by an earlier line");
 }
 
 }  // namespace
@@ -245,23 +253,25 @@ Result<Prompt> parse_prompt(std::string_view line, Regenerate regenerate) {
   }
   if (field(row, "prompt_ids") != nullptr) {
     EAGLET_ASSIGN_OR_RETURN(prompt.prompt_ids, read_ids(row, "prompt_ids"));
-    if (prompt.prompt_ids.empty()) return bad("field 'prompt_ids' is empty");
+    if (prompt.prompt_ids.empty()) return bad_conversation("field 'prompt_ids' is empty");
     if (prompt.id.empty()) prompt.id = id_of_tokens(prompt.prompt_ids);
     return prompt;
   }
-  if (prompt.messages.is_null()) return bad("field 'messages' is missing (and there are no 'prompt_ids')");
+  if (prompt.messages.is_null())
+    return bad_conversation("field 'messages' is missing (and there are no 'prompt_ids')");
   if (regenerate == Regenerate::kLast)
     while (!prompt.messages.empty() && prompt.messages.back()["role"] == "assistant")
       prompt.messages.erase(prompt.messages.size() - 1);
   if (prompt.id.empty()) prompt.id = "h-" + talk_hash(prompt.messages, prompt.tools);
-  if (prompt.messages.empty()) return bad("field 'messages' has no turn that could be answered");
+  if (prompt.messages.empty()) return bad_conversation("field 'messages' has no turn that could be answered");
   const std::string last_role = prompt.messages.back()["role"].get<std::string>();
   const bool asks = last_role == "user" || last_role == "tool";
   if (!asks && !(regenerate == Regenerate::kAll && has_answer(prompt.messages)))
-    return bad("field 'messages' ends with a turn of the " + last_role + ", so there is nothing to answer" +
-               (last_role == "assistant" && regenerate == Regenerate::kNone
-                    ? " (--regenerate last or all writes its answers anew)"
-                    : ""));
+    return bad_conversation("field 'messages' ends with a turn of the " + last_role +
+                            ", so there is nothing to answer" +
+                            (last_role == "assistant" && regenerate == Regenerate::kNone
+                                 ? " (--regenerate last or all writes its answers anew)"
+                                 : ""));
   return prompt;
 }
 
@@ -275,13 +285,14 @@ Result<AnsweredRow> parse_answered_row(std::string_view line) {
     return answered;
   }
   if (!has_turns(row))
-    return bad("the row has neither turns ('messages', 'conversations') nor token ids ('input_ids')");
+    return bad_conversation(
+        "the row has neither turns ('messages', 'conversations') nor token ids ('input_ids')");
   EAGLET_ASSIGN_OR_RETURN(answered.talk, read_talk(row));
   EAGLET_ASSIGN_OR_RETURN(answered.id, read_id(row));
   if (answered.id.empty()) answered.id = "h-" + talk_hash(answered.talk.messages, answered.talk.tools);
   answered.talk.id = answered.id;
   if (!has_answer(answered.talk.messages))
-    return bad("nothing to learn: no turn of the assistant follows a turn of the user");
+    return bad_conversation("nothing to learn: no turn of the assistant follows a turn of the user");
   return answered;
 }
 

@@ -41,7 +41,7 @@ constexpr std::uint64_t kHeaderBytes = 24;       // magic, version, number of te
 constexpr std::uint64_t kLeastKeyBytes = 13;     // length, type, one byte of value
 constexpr std::uint64_t kLeastTensorBytes = 24;  // name length, dimensions, type, offset
 
-Status damaged(const std::string& what, const std::string& path) {
+Status damaged_gguf(const std::string& what, const std::string& path) {
   return Status(StatusCode::kDataLoss, what, path, "download or convert the model again");
 }
 
@@ -50,7 +50,7 @@ Status check_header(const MappedFile& file) {
   const std::string& path = file.path();
   if (file.bytes() < 4 || std::memcmp(file.data(), "GGUF", 4) != 0)
     return Status(StatusCode::kDataLoss, "not a GGUF file", path, "give the path of a model in GGUF form");
-  if (file.bytes() < kHeaderBytes) return damaged("the GGUF file ends inside its header", path);
+  if (file.bytes() < kHeaderBytes) return damaged_gguf("the GGUF file ends inside its header", path);
   std::uint32_t version = 0;
   std::uint64_t tensors = 0, keys = 0;
   std::memcpy(&version, file.data() + 4, sizeof version);
@@ -61,9 +61,9 @@ Status check_header(const MappedFile& file) {
                   "GGUF version " + std::to_string(version) + " is not supported (2 and 3 are)", path,
                   "convert the model again with a current llama.cpp");
   if (tensors > file.bytes() / kLeastTensorBytes || keys > file.bytes() / kLeastKeyBytes)
-    return damaged("the GGUF file is too short for its " + std::to_string(tensors) + " tensors and " +
-                       std::to_string(keys) + " keys",
-                   path);
+    return damaged_gguf("the GGUF file is too short for its " + std::to_string(tensors) + " tensors and " +
+                            std::to_string(keys) + " keys",
+                        path);
   return Status();
 }
 
@@ -136,7 +136,8 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
   } catch (const std::exception& error) {  // numbers in the file drive its allocations
     reason = error.what();
   }
-  if (context == nullptr) return damaged("damaged GGUF file" + (reason.empty() ? "" : ": " + reason), path);
+  if (context == nullptr)
+    return damaged_gguf("damaged GGUF file" + (reason.empty() ? "" : ": " + reason), path);
   GgufFile file(std::move(mapped), context);
   EAGLET_RETURN_IF_ERROR(file.read_table());
   if (file.integer("split.count").value_or(1) > 1)
@@ -160,10 +161,10 @@ Status GgufFile::read_table() {
     const std::uint64_t offset = gguf_get_tensor_offset(context_.get(), i);
     const std::uint64_t data_bytes = bytes() > data_offset ? bytes() - data_offset : 0;
     if (offset > data_bytes || tensor.bytes > data_bytes - offset)
-      return damaged("the GGUF file is cut short: tensor " + tensor.name + " needs bytes up to " +
-                         std::to_string(data_offset + offset + tensor.bytes) + ", the file has " +
-                         std::to_string(bytes()),
-                     path());
+      return damaged_gguf("the GGUF file is cut short: tensor " + tensor.name + " needs bytes up to " +
+                              std::to_string(data_offset + offset + tensor.bytes) + ", the file has " +
+                              std::to_string(bytes()),
+                          path());
     tensor.data = file_.data() + data_offset + offset;
     tensors_.push_back(std::move(tensor));
   }

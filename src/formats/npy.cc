@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kMagic[] = "\x93NUMPY";
 
-Status corrupt(const std::string& what) {
+Status corrupt_npy(const std::string& what) {
   return Status(StatusCode::kDataLoss, "not a whole NumPy file: " + what, "", "write this file again");
 }
 
@@ -91,7 +91,7 @@ Status write_npy(const std::string& path, const char* kind, std::size_t count, c
 }  // namespace
 
 Result<std::vector<std::int64_t>> parse_npy_integers(const std::byte* data, std::uint64_t bytes) {
-  if (bytes < 12 || std::memcmp(data, kMagic, 6) != 0) return corrupt("no NumPy magic");
+  if (bytes < 12 || std::memcmp(data, kMagic, 6) != 0) return corrupt_npy("no NumPy magic");
   const int version = static_cast<int>(data[6]);
   std::uint64_t start = 10, length = 0;
   std::uint16_t short_length = 0;
@@ -106,7 +106,7 @@ Result<std::vector<std::int64_t>> parse_npy_integers(const std::byte* data, std:
   } else {
     return Status(StatusCode::kConfig, fmt::format("NumPy file version {}", version));
   }
-  if (length > bytes - start) return corrupt("its header is cut");
+  if (length > bytes - start) return corrupt_npy("its header is cut");
   const std::string_view header(reinterpret_cast<const char*>(data) + start, length);
   const std::int64_t count = one_dimension(field(header, "shape"));
   if (count < 0 || field(header, "fortran_order").empty())
@@ -114,7 +114,7 @@ Result<std::vector<std::int64_t>> parse_npy_integers(const std::byte* data, std:
   for (const Kind& kind : kKinds) {
     if (!field(header, "descr").starts_with(kind.name)) continue;
     if (bytes - start - length != static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(kind.bytes))
-      return corrupt(fmt::format("{} numbers are announced in {} bytes", count, bytes - start - length));
+      return corrupt_npy(fmt::format("{} numbers are announced in {} bytes", count, bytes - start - length));
     std::vector<std::int64_t> values(static_cast<std::size_t>(count));
     widen(kind, data + start + length, &values);
     return values;

@@ -15,7 +15,7 @@ using nlohmann::json;
 // The reference implementation refuses headers above 100 MB; so do we, before allocating anything.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
-Status corrupt(const std::string& what) {
+Status corrupt_safetensors(const std::string& what) {
   return Status(StatusCode::kDataLoss, what, "",
                 "fetch or write this file again: it is damaged or not a safetensors file");
 }
@@ -28,30 +28,32 @@ Result<SafetensorsEntry> parse_entry(const std::string& name, const json& value,
   if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
       !value.contains("data_offsets") || !value["dtype"].is_string() || !value["shape"].is_array() ||
       !value["data_offsets"].is_array() || value["data_offsets"].size() != 2)
-    return corrupt(fmt::format("tensor '{}' has no proper dtype, shape and data_offsets", name));
+    return corrupt_safetensors(fmt::format("tensor '{}' has no proper dtype, shape and data_offsets", name));
   SafetensorsEntry entry;
   entry.name = name;
   const auto dtype = dtype_from_name(value["dtype"].get_ref<const std::string&>());
   if (!dtype)
-    return corrupt(fmt::format("tensor '{}' has the unknown dtype {}", name, value["dtype"].dump()));
+    return corrupt_safetensors(
+        fmt::format("tensor '{}' has the unknown dtype {}", name, value["dtype"].dump()));
   entry.dtype = *dtype;
   std::uint64_t bytes = dtype_bytes(*dtype);
   for (const json& size : value["shape"]) {
     if (!size.is_number_unsigned() ||
         size.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-      return corrupt(fmt::format("tensor '{}' has a size that is not a whole number >= 0", name));
+      return corrupt_safetensors(fmt::format("tensor '{}' has a size that is not a whole number >= 0", name));
     entry.shape.push_back(size.get<std::int64_t>());
     if (!checked_multiply(bytes, size.get<std::uint64_t>(), &bytes))
-      return corrupt(fmt::format("tensor '{}' is larger than 64 bits can count", name));
+      return corrupt_safetensors(fmt::format("tensor '{}' is larger than 64 bits can count", name));
   }
   const json& offsets = value["data_offsets"];
   if (!offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned())
-    return corrupt(fmt::format("tensor '{}' has offsets that are not whole numbers >= 0", name));
+    return corrupt_safetensors(fmt::format("tensor '{}' has offsets that are not whole numbers >= 0", name));
   const auto begin = offsets[0].get<std::uint64_t>(), end = offsets[1].get<std::uint64_t>();
   if (begin > end || end > data_bytes)
-    return corrupt(fmt::format("tensor '{}' lies at bytes {}-{} of {}", name, begin, end, data_bytes));
+    return corrupt_safetensors(
+        fmt::format("tensor '{}' lies at bytes {}-{} of {}", name, begin, end, data_bytes));
   if (end - begin != bytes)
-    return corrupt(
+    return corrupt_safetensors(
         fmt::format("tensor '{}' needs {} bytes but its offsets hold {}", name, bytes, end - begin));
   entry.offset = begin;
   entry.bytes = bytes;
@@ -79,21 +81,23 @@ Result<std::vector<SafetensorsEntry>> SafetensorsFile::parse_header(
     const std::byte* data, std::uint64_t bytes, std::map<std::string, std::string>* metadata,
     std::uint64_t* data_start) {
   if (bytes < 8)
-    return corrupt(fmt::format("the file has {} bytes, too few for a safetensors header", bytes));
+    return corrupt_safetensors(fmt::format("the file has {} bytes, too few for a safetensors header", bytes));
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, data, 8);
   if (header_bytes > kMaxHeaderBytes || header_bytes > bytes - 8)
-    return corrupt(fmt::format("the header claims {} bytes in a file of {}", header_bytes, bytes));
+    return corrupt_safetensors(
+        fmt::format("the header claims {} bytes in a file of {}", header_bytes, bytes));
   const char* text = reinterpret_cast<const char*>(data + 8);
   const json header = json::parse(text, text + header_bytes, nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object()) return corrupt("the header is not a JSON object");
+  if (!header.is_object()) return corrupt_safetensors("the header is not a JSON object");
   *data_start = 8 + header_bytes;
   std::vector<SafetensorsEntry> entries;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
-      if (!value.is_object()) return corrupt("__metadata__ is not an object");
+      if (!value.is_object()) return corrupt_safetensors("__metadata__ is not an object");
       for (const auto& [key, item] : value.items()) {
-        if (!item.is_string()) return corrupt("__metadata__ holds something that is not a string");
+        if (!item.is_string())
+          return corrupt_safetensors("__metadata__ holds something that is not a string");
         (*metadata)[key] = item.get<std::string>();
       }
       continue;
@@ -106,11 +110,13 @@ Result<std::vector<SafetensorsEntry>> SafetensorsFile::parse_header(
   std::sort(spans.begin(), spans.end());
   std::uint64_t at = 0;
   for (const auto& [begin, end] : spans) {
-    if (begin != at) return corrupt(fmt::format("the tensors leave a hole or overlap at byte {}", at));
+    if (begin != at)
+      return corrupt_safetensors(fmt::format("the tensors leave a hole or overlap at byte {}", at));
     at = end;
   }
   if (at != bytes - *data_start)
-    return corrupt(fmt::format("the tensors cover {} bytes but the file holds {}", at, bytes - *data_start));
+    return corrupt_safetensors(
+        fmt::format("the tensors cover {} bytes but the file holds {}", at, bytes - *data_start));
   return entries;  // json objects are sorted by key, so these are too
 }
 

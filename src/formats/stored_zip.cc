@@ -16,7 +16,7 @@ constexpr std::uint64_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kE
                         kLocator64Bytes = 20;
 constexpr std::uint64_t kLongestComment = 65535, kMostEntries = 1 << 20;
 
-Status corrupt(const std::string& what) {
+Status corrupt_zip(const std::string& what) {
   return Status(StatusCode::kDataLoss, what, "", "fetch or write this file again: it is damaged");
 }
 Status refused(const std::string& what) {
@@ -60,7 +60,8 @@ std::optional<std::uint64_t> find_end(const Bytes& zip) {
 
 Result<Directory> find_directory(const Bytes& zip) {
   const auto end = find_end(zip);
-  if (!end) return corrupt("there is no zip directory at the end: the file is cut short, or of another kind");
+  if (!end)
+    return corrupt_zip("there is no zip directory at the end: the file is cut short, or of another kind");
   if (zip.get<std::uint16_t>(*end + 4) != 0 && zip.get<std::uint16_t>(*end + 4) != 0xffff)
     return refused("a zip archive of several disks");
   Directory directory{zip.get<std::uint32_t>(*end + 16), zip.get<std::uint32_t>(*end + 12),
@@ -70,15 +71,15 @@ Result<Directory> find_directory(const Bytes& zip) {
   if (has_locator) {
     const auto at = zip.get<std::uint64_t>(*end - kLocator64Bytes + 8);
     if (!zip.has(at, kEnd64Bytes) || zip.get<std::uint32_t>(at) != kEnd64Magic)
-      return corrupt("the 64-bit zip directory is not where it should be");
+      return corrupt_zip("the 64-bit zip directory is not where it should be");
     directory = {zip.get<std::uint64_t>(at + 48), zip.get<std::uint64_t>(at + 40),
                  zip.get<std::uint64_t>(at + 32)};
   }
   if (!zip.has(directory.offset, directory.bytes))
-    return corrupt(fmt::format("the zip directory claims bytes {}+{} of {}", directory.offset,
-                               directory.bytes, zip.size()));
+    return corrupt_zip(fmt::format("the zip directory claims bytes {}+{} of {}", directory.offset,
+                                   directory.bytes, zip.size()));
   if (directory.entries > kMostEntries || directory.entries * kCentralBytes > directory.bytes)
-    return corrupt(
+    return corrupt_zip(
         fmt::format("the zip directory claims {} entries in {} bytes", directory.entries, directory.bytes));
   return directory;
 }
@@ -110,36 +111,36 @@ bool widen(const Bytes& zip, std::uint64_t at, std::uint64_t bytes, std::uint64_
 /// Follows the directory's word to the entry's own header in front of its content.
 Status locate_content(const Bytes& zip, std::uint64_t local, StoredZipEntry* entry) {
   if (!zip.has(local, kLocalBytes) || zip.get<std::uint32_t>(local) != kLocalMagic)
-    return corrupt("the zip entry '" + entry->name + "' is not where the directory says");
+    return corrupt_zip("the zip entry '" + entry->name + "' is not where the directory says");
   const std::uint64_t name_bytes = zip.get<std::uint16_t>(local + 26),
                       extra_bytes = zip.get<std::uint16_t>(local + 28);
   entry->offset = local + kLocalBytes + name_bytes + extra_bytes;
   if (!zip.has(local + kLocalBytes, name_bytes) || zip.text(local + kLocalBytes, name_bytes) != entry->name)
-    return corrupt("the zip entry '" + entry->name + "' has another name in its own header");
+    return corrupt_zip("the zip entry '" + entry->name + "' has another name in its own header");
   if (!zip.has(entry->offset, entry->bytes))
-    return corrupt(fmt::format("the zip entry '{}' claims bytes {}+{} of {}", entry->name, entry->offset,
-                               entry->bytes, zip.size()));
+    return corrupt_zip(fmt::format("the zip entry '{}' claims bytes {}+{} of {}", entry->name, entry->offset,
+                                   entry->bytes, zip.size()));
   return {};
 }
 
 Result<StoredZipEntry> read_entry(const Bytes& zip, std::uint64_t at, std::uint64_t end,
                                   std::uint64_t* next) {
   if (end - at < kCentralBytes || zip.get<std::uint32_t>(at) != kCentralMagic)
-    return corrupt("the zip directory is damaged");
+    return corrupt_zip("the zip directory is damaged");
   const auto flags = zip.get<std::uint16_t>(at + 8), method = zip.get<std::uint16_t>(at + 10);
   std::uint64_t stored = zip.get<std::uint32_t>(at + 20), size = zip.get<std::uint32_t>(at + 24),
                 local = zip.get<std::uint32_t>(at + 42);
   const std::uint64_t name_bytes = zip.get<std::uint16_t>(at + 28), extra = zip.get<std::uint16_t>(at + 30),
                       comment = zip.get<std::uint16_t>(at + 32);
   if (name_bytes + extra + comment > end - at - kCentralBytes)
-    return corrupt("the zip directory is cut short");
+    return corrupt_zip("the zip directory is cut short");
   StoredZipEntry entry;
   entry.name = zip.text(at + kCentralBytes, name_bytes);
   entry.crc32 = zip.get<std::uint32_t>(at + 16);
   if ((flags & 1) != 0) return refused("the zip entry '" + entry.name + "' is encrypted");
   if (method != 0) return refused("the zip entry '" + entry.name + "' is compressed");
   if (!widen(zip, at + kCentralBytes + name_bytes, extra, &size, &stored, &local) || stored != size)
-    return corrupt("the zip entry '" + entry.name + "' has sizes that do not fit together");
+    return corrupt_zip("the zip entry '" + entry.name + "' has sizes that do not fit together");
   entry.bytes = size;
   EAGLET_RETURN_IF_ERROR(locate_content(zip, local, &entry));
   *next = at + kCentralBytes + name_bytes + extra + comment;
@@ -173,14 +174,14 @@ Result<std::vector<StoredZipEntry>> read_stored_zip(const std::byte* data, std::
   for (const StoredZipEntry& entry : entries) spans.emplace_back(entry.offset, entry.offset + entry.bytes);
   std::sort(spans.begin(), spans.end());
   for (std::size_t i = 1; i < spans.size(); ++i)
-    if (spans[i].first < spans[i - 1].second) return corrupt("two zip entries overlap");
+    if (spans[i].first < spans[i - 1].second) return corrupt_zip("two zip entries overlap");
   return entries;
 }
 
 Status check_zip_entry(const std::byte* data, const StoredZipEntry& entry) {
 #ifndef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
   if (crc_of(data + entry.offset, entry.bytes) != entry.crc32)
-    return corrupt("the zip entry '" + entry.name + "' is damaged (checksum)");
+    return corrupt_zip("the zip entry '" + entry.name + "' is damaged (checksum)");
 #endif
   (void)data;
   (void)entry;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMostNodes = std::size_t{1} << 23;
 
-Status corrupt(const std::string& what) {
+Status corrupt_pickle(const std::string& what) {
   return Status(StatusCode::kDataLoss, "the pickle in it is damaged: " + what, "",
                 "fetch or write this file again");
 }
@@ -80,20 +80,20 @@ class Machine {
  private:
   template <class T>
   Status read(T* value) {
-    if (pickle_.size() - at_ < sizeof(T)) return corrupt("it ends in the middle");
+    if (pickle_.size() - at_ < sizeof(T)) return corrupt_pickle("it ends in the middle");
     std::memcpy(value, pickle_.data() + at_, sizeof(T));
     at_ += sizeof(T);
     return {};
   }
   Status take(std::uint64_t bytes, std::string_view* text) {
-    if (bytes > pickle_.size() - at_) return corrupt("a text is longer than the pickle");
+    if (bytes > pickle_.size() - at_) return corrupt_pickle("a text is longer than the pickle");
     *text = pickle_.substr(at_, bytes);
     at_ += bytes;
     return {};
   }
   Status take_line(std::string_view* text) {
     const std::size_t end = pickle_.find('\n', at_);
-    if (end == pickle_.npos) return corrupt("a name without an end");
+    if (end == pickle_.npos) return corrupt_pickle("a name without an end");
     *text = pickle_.substr(at_, end - at_);
     at_ = end + 1;
     return {};
@@ -120,7 +120,7 @@ class Machine {
     push(value);
   }
   Result<Item> pop() {
-    if (stack_.empty()) return corrupt("it takes more than it has");
+    if (stack_.empty()) return corrupt_pickle("it takes more than it has");
     const Item item = stack_.back();
     stack_.pop_back();
     return item;
@@ -130,14 +130,14 @@ class Machine {
     if (item.kind == Item::Kind::kTuple && item.tuple->value != nullptr) return item.tuple->value;
     if (item.kind == Item::Kind::kGlobal)
       return refused(fmt::format("it holds the name {}.{}, which is not data", item.module, item.name));
-    return corrupt("something that is not data stands where data should");
+    return corrupt_pickle("something that is not data stands where data should");
   }
   Status push_tuple(std::vector<Item> items) {
     tuples_.emplace_back();
     Tuple& tuple = tuples_.back();
     bool all = true;
     for (const Item& item : items) {
-      if (item.kind == Item::Kind::kMark) return corrupt("a mark inside a tuple");
+      if (item.kind == Item::Kind::kMark) return corrupt_pickle("a mark inside a tuple");
       all &= item.kind == Item::Kind::kValue ||
              (item.kind == Item::Kind::kTuple && item.tuple->value != nullptr);
     }
@@ -156,13 +156,13 @@ class Machine {
   Result<std::vector<Item>> pop_to_mark() {
     std::size_t mark = stack_.size();
     while (mark > 0 && stack_[mark - 1].kind != Item::Kind::kMark) --mark;
-    if (mark == 0) return corrupt("it takes up to a mark that is not there");
+    if (mark == 0) return corrupt_pickle("it takes up to a mark that is not there");
     std::vector<Item> items(stack_.begin() + static_cast<std::ptrdiff_t>(mark), stack_.end());
     stack_.resize(mark - 1);
     return items;
   }
   Status pop_tuple(std::size_t count) {
-    if (stack_.size() < count) return corrupt("it takes more than it has");
+    if (stack_.size() < count) return corrupt_pickle("it takes more than it has");
     std::vector<Item> items(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return push_tuple(std::move(items));
@@ -171,7 +171,7 @@ class Machine {
   Status add_to_list(const std::vector<Item>& items) {
     if (stack_.empty() || stack_.back().kind != Item::Kind::kValue ||
         stack_.back().value->kind != TorchValue::Kind::kList)
-      return corrupt("it appends to something that is no list");
+      return corrupt_pickle("it appends to something that is no list");
     for (const Item& item : items) {
       EAGLET_ASSIGN_OR_RETURN(TorchValue * value, data(item));
       stack_.back().value->items.push_back(value);
@@ -181,7 +181,7 @@ class Machine {
   Status add_to_dict(const std::vector<Item>& items) {
     if (items.size() % 2 != 0 || stack_.empty() || stack_.back().kind != Item::Kind::kValue ||
         stack_.back().value->kind != TorchValue::Kind::kDict)
-      return corrupt("it sets items of something that is no dict");
+      return corrupt_pickle("it sets items of something that is no dict");
     TorchValue* dict = stack_.back().value;
     for (std::size_t i = 0; i < items.size(); i += 2) {
       EAGLET_ASSIGN_OR_RETURN(TorchValue * key, data(items[i]));
@@ -196,13 +196,13 @@ class Machine {
   Status push_storage() {
     EAGLET_ASSIGN_OR_RETURN(const Item id, pop());
     if (id.kind != Item::Kind::kTuple || id.tuple->items.size() < 5)
-      return corrupt("a reference to a storage of an unknown form");
+      return corrupt_pickle("a reference to a storage of an unknown form");
     const std::vector<Item>& parts = id.tuple->items;
     EAGLET_ASSIGN_OR_RETURN(const TorchValue* tag, data(parts[0]));
     EAGLET_ASSIGN_OR_RETURN(const TorchValue* key, data(parts[2]));
     if (tag->text != "storage" || parts[1].kind != Item::Kind::kGlobal ||
         key->kind != TorchValue::Kind::kString)
-      return corrupt("a reference to a storage of an unknown form");
+      return corrupt_pickle("a reference to a storage of an unknown form");
     Item item;
     item.kind = Item::Kind::kStorage;
     item.dtype = dtype_of(kStorages, parts[1].name);
@@ -216,10 +216,10 @@ class Machine {
   Status read_sizes(const Item& item, std::vector<std::int64_t>* sizes) {
     EAGLET_ASSIGN_OR_RETURN(const TorchValue* list, data(item));
     if (list->kind != TorchValue::Kind::kList || list->items.size() > 16)
-      return corrupt("a tensor's shape is no short list");
+      return corrupt_pickle("a tensor's shape is no short list");
     for (const TorchValue* size : list->items) {
       if (size->kind != TorchValue::Kind::kInteger || size->integer < 0)
-        return corrupt("a tensor's shape holds something that is not a number >= 0");
+        return corrupt_pickle("a tensor's shape holds something that is not a number >= 0");
       sizes->push_back(size->integer);
     }
     return {};
@@ -229,7 +229,7 @@ class Machine {
   /// argument.
   Status push_tensor(const std::vector<Item>& arguments, bool names_dtype) {
     if (arguments.size() < (names_dtype ? 7u : 4u) || arguments[0].kind != Item::Kind::kStorage)
-      return corrupt("a tensor without a storage");
+      return corrupt_pickle("a tensor without a storage");
     TorchTensor tensor;
     tensor.dtype = *arguments[0].dtype;
     if (names_dtype) {
@@ -243,7 +243,7 @@ class Machine {
     EAGLET_RETURN_IF_ERROR(read_sizes(arguments[3], &tensor.stride));
     if (offset->kind != TorchValue::Kind::kInteger || offset->integer < 0 ||
         tensor.stride.size() != tensor.shape.size())
-      return corrupt("a tensor's offset or stride is not possible");
+      return corrupt_pickle("a tensor's offset or stride is not possible");
     EAGLET_RETURN_IF_ERROR(place(arguments[0].storage, offset->integer, &tensor));
     TorchValue* value = make(TorchValue::Kind::kTensor);
     value->tensor = std::move(tensor);
@@ -260,15 +260,16 @@ class Machine {
     for (std::size_t i = 0; i < tensor->shape.size(); ++i) {
       const auto n = static_cast<std::uint64_t>(tensor->shape[i]);
       std::uint64_t reach = 0;
-      if (__builtin_mul_overflow(count, n, &count)) return corrupt("a tensor larger than 64 bits can count");
+      if (__builtin_mul_overflow(count, n, &count))
+        return corrupt_pickle("a tensor larger than 64 bits can count");
       if (n == 0) continue;
       if (__builtin_mul_overflow(n - 1, static_cast<std::uint64_t>(tensor->stride[i]), &reach) ||
           __builtin_add_overflow(last, reach, &last))
-        return corrupt("a tensor larger than 64 bits can count");
+        return corrupt_pickle("a tensor larger than 64 bits can count");
     }
     if (count > 0 && (last >= available || count > available))
-      return corrupt(fmt::format("a tensor of {} elements reaches element {} of a storage of {}", count, last,
-                                 available));
+      return corrupt_pickle(fmt::format("a tensor of {} elements reaches element {} of a storage of {}",
+                                        count, last, available));
     if (count == 0) offset = 0;
     tensor->data = storage.data + static_cast<std::uint64_t>(offset) * size;
     tensor->file_offset = storage.file_offset + static_cast<std::uint64_t>(offset) * size;
@@ -279,7 +280,7 @@ class Machine {
     EAGLET_ASSIGN_OR_RETURN(const Item arguments, pop());
     EAGLET_ASSIGN_OR_RETURN(const Item callee, pop());
     if (callee.kind != Item::Kind::kGlobal || arguments.kind != Item::Kind::kTuple)
-      return corrupt("it calls something that has no name");
+      return corrupt_pickle("it calls something that has no name");
     const std::vector<Item>& items = arguments.tuple->items;
     if (callee.module == "torch._utils") {
       if (callee.name == "_rebuild_tensor_v2") return push_tensor(items, false);
@@ -319,13 +320,13 @@ class Machine {
   }
 
   Status remember(std::uint64_t key) {
-    if (stack_.empty()) return corrupt("it remembers nothing");
+    if (stack_.empty()) return corrupt_pickle("it remembers nothing");
     memo_[key] = stack_.back();
     return {};
   }
   Status recall(std::uint64_t key) {
     const auto it = memo_.find(key);
-    if (it == memo_.end()) return corrupt("it recalls what it never remembered");
+    if (it == memo_.end()) return corrupt_pickle("it recalls what it never remembered");
     stack_.push_back(it->second);
     return {};
   }
@@ -345,7 +346,7 @@ class Machine {
     EAGLET_ASSIGN_OR_RETURN(const TorchValue* name_value, data(name));
     EAGLET_ASSIGN_OR_RETURN(const TorchValue* module_value, data(module));
     if (name_value->kind != TorchValue::Kind::kString || module_value->kind != TorchValue::Kind::kString)
-      return corrupt("a name that is no text");
+      return corrupt_pickle("a name that is no text");
     return push_global(module_value->text, name_value->text);
   }
 

@@ -32,4 +32,8 @@ struct Judgement {
 
 using Judgements = std::vector<Judgement>;
 
+/// All layers, lowest first: a verdict names the first bad one.
+inline constexpr Layer kLayers[] = {Layer::kProcess, Layer::kHardware, Layer::kConfiguration,
+                                    Layer::kLearning};
+
 }  // namespace eaglet::monitor

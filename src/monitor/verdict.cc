@@ -8,8 +8,6 @@
 namespace eaglet::monitor {
 namespace {
 
-constexpr Layer kLayers[] = {Layer::kProcess, Layer::kHardware, Layer::kConfiguration, Layer::kLearning};
-
 void append(Judgements* all, Judgements more) {
   all->insert(all->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }

@@ -9,8 +9,6 @@
 namespace eaglet::monitor {
 namespace {
 
-constexpr Layer kLayers[] = {Layer::kProcess, Layer::kHardware, Layer::kConfiguration, Layer::kLearning};
-
 std::string facts_line(const Verdict& v) {
   std::string text = "run " + v.name;
   if (!v.activity.ranks.empty()) {

@@ -19,109 +19,92 @@ struct DraftRow {
   const float* q;
   const float* z;  // logits
   float log_sum_exp;
-  float kl;            // KL(p||q)
-  float overlap;       // a = sum min(p, q)
-  float overlap_mass;  // sum of q where q < p: d a / d z_i = q_i * ([q_i < p_i] - overlap_mass)
+  float kl;         // KL(p||q)
+  Overlap overlap;  // d overlap / d z_i = q_i * ([q_i < p_i] - mass_below)
 };
 
-float log_q(const DraftRow& draft, std::int64_t i) {
-  return draft.z[i] - draft.log_sum_exp;
-}
-float log_p(const TeacherRow& teacher, std::int64_t i) {
-  return teacher.logits[i] - teacher.log_sum_exp;
-}
-
-float rkl_value(const TeacherRow& teacher, const DraftRow& draft, std::int64_t n) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    sum += static_cast<double>(draft.q[i]) * (log_q(draft, i) - log_p(teacher, i));
-  return static_cast<float>(sum);
-}
-
-float log_mean(const TeacherRow& teacher, const DraftRow& draft, std::int64_t i) {
-  return std::log(std::max(0.5f * (teacher.p[i] + draft.q[i]), 1e-38f));
-}
-
-// The part of the Jensen-Shannon divergence that q carries: KL(q || (p+q)/2).
-float jsd_q_part(const TeacherRow& teacher, const DraftRow& draft, std::int64_t n) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    sum += static_cast<double>(draft.q[i]) * (log_q(draft, i) - log_mean(teacher, draft, i));
-  return static_cast<float>(sum);
-}
-
-float jsd_p_part(const TeacherRow& teacher, const DraftRow& draft, std::int64_t n) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    sum += static_cast<double>(teacher.p[i]) * (log_p(teacher, i) - log_mean(teacher, draft, i));
-  return static_cast<float>(sum);
-}
-
-// Gradients of each kind with respect to z_i; `value` is what the kind's own sum came to.
-void add_kl_gradient(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
-                     float* g) {
-  for (std::int64_t i = 0; i < n; ++i) g[i] += weight * (teacher.mass * draft.q[i] - teacher.p[i]);
-}
-void add_rkl_gradient(float weight, float value, const TeacherRow& teacher, const DraftRow& draft,
-                      std::int64_t n, float* g) {
-  for (std::int64_t i = 0; i < n; ++i)
-    g[i] += weight * draft.q[i] * (log_q(draft, i) - log_p(teacher, i) - value);
-}
-void add_jsd_gradient(float weight, float q_part, const TeacherRow& teacher, const DraftRow& draft,
-                      std::int64_t n, float* g) {
-  for (std::int64_t i = 0; i < n; ++i)
-    g[i] += 0.5f * weight * draft.q[i] * (log_q(draft, i) - log_mean(teacher, draft, i) - q_part);
-}
-void add_ce_gradient(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
-                     float* g) {
-  for (std::int64_t i = 0; i < n; ++i) g[i] += weight * draft.q[i];
-  g[teacher.best] -= weight;
-}
-// d a / d z, times weight.
-void add_overlap_gradient(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
-                          float* g) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float below = draft.q[i] < teacher.p[i] ? 1.0f : 0.0f;
-    g[i] += weight * draft.q[i] * (below - draft.overlap_mass);
+// The gradient of most terms is a mix of q, p and the q below p: one pass writes the sum of all terms.
+struct Mix {
+  float q = 0, p = 0, q_below = 0, at_best = 0;
+  void add_kl(float weight, const TeacherRow& teacher) {
+    q += weight * teacher.mass;
+    p -= weight;
   }
-}
+  void add_overlap(float weight, const Overlap& overlap) {
+    q -= weight * overlap.mass_below;
+    q_below += weight;
+  }
+};
 
-// Adds weight_of_gradient * d term / d z to g and returns the term's value.
-float term(LossKind kind, float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n,
-           float* g) {
+// Adds weight * d term / d z to the mix and returns the term's value.
+float mixed_term(LossKind kind, float weight, const TeacherRow& teacher, const DraftRow& draft, Mix* mix) {
+  const float a = draft.overlap.overlap;
   switch (kind) {
     case LossKind::kKl:
-      add_kl_gradient(weight, teacher, draft, n, g);
+      mix->add_kl(weight, teacher);
       return draft.kl;
-    case LossKind::kRkl: {
-      const float value = rkl_value(teacher, draft, n);
-      add_rkl_gradient(weight, value, teacher, draft, n, g);
-      return value;
-    }
-    case LossKind::kJsd: {
-      const float q_part = jsd_q_part(teacher, draft, n);
-      add_jsd_gradient(weight, q_part, teacher, draft, n, g);
-      return 0.5f * (jsd_p_part(teacher, draft, n) + q_part);
-    }
     case LossKind::kCe:
       if (teacher.best_is_outside) return 0;  // nothing the draft could say would be right
-      add_ce_gradient(weight, teacher, draft, n, g);
-      return -log_q(draft, teacher.best);
+      mix->q += weight;
+      mix->at_best -= weight;
+      return draft.log_sum_exp - draft.z[teacher.best];
     case LossKind::kTv:
-      add_overlap_gradient(-weight, teacher, draft, n, g);
-      return 1.0f - draft.overlap;
+      mix->add_overlap(-weight, draft.overlap);
+      return 1.0f - a;
     case LossKind::kNla:
-      if (draft.overlap <= kSmallestOverlap) return -std::log(kSmallestOverlap);
-      add_overlap_gradient(-weight / draft.overlap, teacher, draft, n, g);
-      return -std::log(draft.overlap);
+      if (a <= kSmallestOverlap) return -std::log(kSmallestOverlap);
+      mix->add_overlap(-weight / a, draft.overlap);
+      return -std::log(a);
     case LossKind::kLkHybrid: {
-      const float l = std::exp(-3.0f * draft.overlap);
-      add_kl_gradient(weight * l, teacher, draft, n, g);
-      add_overlap_gradient(-weight * (1.0f - l), teacher, draft, n, g);
-      return l * draft.kl + (1.0f - l) * (1.0f - draft.overlap);
+      const float l = std::exp(-3.0f * a);
+      mix->add_kl(weight * l, teacher);
+      mix->add_overlap(-weight * (1.0f - l), draft.overlap);
+      return l * draft.kl + (1.0f - l) * (1.0f - a);
     }
+    case LossKind::kRkl:
+    case LossKind::kJsd:
+      break;  // not a mix: added_term()
   }
   return 0;
+}
+
+// KL(q||p) has the gradient q * (log q - log p - KL(q||p)).
+float add_rkl(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n, float* g) {
+  const float shift = draft.log_sum_exp - teacher.log_sum_exp;
+  const float value = vdot(draft.q, draft.z, n) - vdot(draft.q, teacher.logits, n) - shift;
+  vadd_log_ratio(weight, draft.q, draft.z, teacher.logits, shift + value, n, g);
+  return value;
+}
+
+// With m = (p + q) / 2 only KL(q||m) has a gradient: q * (log q - log m - KL(q||m)); that through m vanishes.
+float add_jsd(float weight, const TeacherRow& teacher, const DraftRow& draft, std::int64_t n, float* g) {
+  const LogMean sums = vlog_mean(teacher.p, draft.q, n);
+  const float q_part = vdot(draft.q, draft.z, n) - draft.log_sum_exp - sums.by_q;
+  vadd_log_mean(0.5f * weight, draft.q, draft.z, teacher.p, draft.log_sum_exp + q_part, n, g);
+  return 0.5f * (teacher.entropy_term - sums.by_p + q_part);
+}
+
+bool is_mixed(LossKind kind) {
+  return kind != LossKind::kRkl && kind != LossKind::kJsd;
+}
+
+// The weighted sum of all terms; its gradient times `gradient_weight` goes to g, which is not draft.z.
+double all_terms(const std::vector<LossTerm>& terms, const TeacherRow& teacher, const DraftRow& draft,
+                 std::int64_t n, float gradient_weight, float* g) {
+  double total = 0;
+  Mix mix;
+  for (const LossTerm& t : terms)
+    if (is_mixed(t.kind))
+      total +=
+          t.weight * mixed_term(t.kind, static_cast<float>(t.weight) * gradient_weight, teacher, draft, &mix);
+  voverlap_mix(mix.q, draft.q, mix.p, teacher.p, mix.q_below, n, g);
+  g[teacher.best] += mix.at_best;
+  for (const LossTerm& t : terms) {
+    const float weight = static_cast<float>(t.weight) * gradient_weight;
+    if (t.kind == LossKind::kRkl) total += t.weight * add_rkl(weight, teacher, draft, n, g);
+    if (t.kind == LossKind::kJsd) total += t.weight * add_jsd(weight, teacher, draft, n, g);
+  }
+  return total;
 }
 
 }  // namespace
@@ -162,23 +145,10 @@ float loss_row(const std::vector<LossTerm>& terms, const TeacherRow& teacher, st
     return teacher.entropy_term - expected + teacher.mass * (z_best + std::log(sum));
   }
   const float sum = vexp_sum(z, n, 1.0f, z_best, scratch);
-  vaxpby(0.0f, scratch, 1.0f / sum, n, scratch);
-  DraftRow draft{scratch, z, z_best + std::log(sum), 0, 0, 0};
+  DraftRow draft{scratch, z, z_best + std::log(sum), 0, voverlap(teacher.p, 1.0f / sum, n, scratch)};
   draft.kl = teacher.entropy_term - expected + teacher.mass * draft.log_sum_exp;
-  double overlap = 0, mass = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const bool below = scratch[i] < teacher.p[i];
-    overlap += below ? scratch[i] : teacher.p[i];
-    if (below) mass += scratch[i];
-  }
-  draft.overlap = static_cast<float>(overlap);
-  draft.overlap_mass = static_cast<float>(mass);
   float* gradient = scratch + n;
-  std::fill(gradient, gradient + n, 0.0f);
-  double total = 0;
-  for (const LossTerm& t : terms)
-    total +=
-        t.weight * term(t.kind, static_cast<float>(t.weight) * gradient_weight, teacher, draft, n, gradient);
+  const double total = all_terms(terms, teacher, draft, n, gradient_weight, gradient);
   std::copy(gradient, gradient + n, z);
   return static_cast<float>(total);
 }

@@ -29,6 +29,24 @@ void vsilu_mul(const float* g, const float* u, std::int64_t n, float* y);
 /// From dy: dg = dy * u * silu'(g), du = dy * silu(g), and y = silu(g) * u again. dg may be g, du may be u.
 void vsilu_mul_backward(const float* g, const float* u, const float* dy, std::int64_t n, float* dg, float* du,
                         float* y);
+/// q *= scale; returns sum min(p, q) and sum of q where q < p.
+struct Overlap {
+  float overlap = 0, mass_below = 0;
+};
+Overlap voverlap(const float* p, float scale, std::int64_t n, float* q);
+/// y = a * q + b * p, plus c * q where q < p. y may be p or q.
+void voverlap_mix(float a, const float* q, float b, const float* p, float c, std::int64_t n, float* y);
+/// y += w * q * (z - t - shift)
+void vadd_log_ratio(float w, const float* q, const float* z, const float* t, float shift, std::int64_t n,
+                    float* y);
+/// Sums of q * log m and p * log m with m = (p + q) / 2, taken as at least 1e-38.
+struct LogMean {
+  float by_q = 0, by_p = 0;
+};
+LogMean vlog_mean(const float* p, const float* q, std::int64_t n);
+/// y += w * q * (z - log m - shift)
+void vadd_log_mean(float w, const float* q, const float* z, const float* p, float shift, std::int64_t n,
+                   float* y);
 /// s = scale * p * (s - delta)   (softmax backward of one row, s holds dP)
 void vsoftmax_backward(const float* p, float scale, float delta, std::int64_t n, float* s);
 

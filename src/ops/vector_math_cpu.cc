@@ -167,6 +167,93 @@ void SiluMulBackward(const float* g, const float* u, const float* dy, std::int64
       });
 }
 
+Overlap SumOverlap(const float* p, float scale, std::int64_t n, float* q) {
+  const D d;
+  const V vscale = hn::Set(d, scale);
+  V overlap = hn::Zero(d), below = hn::Zero(d);
+  Overlap tail;
+  for_each(
+      n,
+      [&](std::int64_t i) HWY_ATTR {
+        const V vp = hn::LoadU(d, p + i), vq = hn::Mul(vscale, hn::LoadU(d, q + i));
+        hn::StoreU(vq, d, q + i);
+        overlap = hn::Add(overlap, hn::Min(vp, vq));
+        below = hn::Add(below, hn::IfThenElseZero(hn::Lt(vq, vp), vq));
+      },
+      [&](std::int64_t i) {
+        q[i] *= scale;
+        tail.overlap += q[i] < p[i] ? q[i] : p[i];
+        tail.mass_below += q[i] < p[i] ? q[i] : 0.0f;
+      });
+  return {sum_lanes(overlap) + tail.overlap, sum_lanes(below) + tail.mass_below};
+}
+
+void OverlapMix(float a, const float* q, float b, const float* p, float c, std::int64_t n, float* y) {
+  const D d;
+  const V va = hn::Set(d, a), vb = hn::Set(d, b), vac = hn::Set(d, a + c);
+  for_each(
+      n,
+      [&](std::int64_t i) HWY_ATTR {
+        const V vp = hn::LoadU(d, p + i), vq = hn::LoadU(d, q + i);
+        hn::StoreU(hn::MulAdd(hn::IfThenElse(hn::Lt(vq, vp), vac, va), vq, hn::Mul(vb, vp)), d, y + i);
+      },
+      [&](std::int64_t i) { y[i] = (q[i] < p[i] ? a + c : a) * q[i] + b * p[i]; });
+}
+
+void AddLogRatio(float w, const float* q, const float* z, const float* t, float shift, std::int64_t n,
+                 float* y) {
+  const D d;
+  const V vw = hn::Set(d, w), vshift = hn::Set(d, shift);
+  for_each(
+      n,
+      [&](std::int64_t i) HWY_ATTR {
+        const V ratio = hn::Sub(hn::Sub(hn::LoadU(d, z + i), hn::LoadU(d, t + i)), vshift);
+        hn::StoreU(hn::MulAdd(hn::Mul(vw, hn::LoadU(d, q + i)), ratio, hn::LoadU(d, y + i)), d, y + i);
+      },
+      [&](std::int64_t i) { y[i] += w * q[i] * (z[i] - t[i] - shift); });
+}
+
+HWY_INLINE V log_mean(V p, V q) {
+  const D d;
+  return hn::Log(d, hn::Max(hn::Mul(hn::Set(d, 0.5f), hn::Add(p, q)), hn::Set(d, 1e-38f)));
+}
+HWY_INLINE float log_mean_one(float p, float q) {
+  return hn::GetLane(log_mean(hn::Set(D(), p), hn::Set(D(), q)));
+}
+
+LogMean SumLogMean(const float* p, const float* q, std::int64_t n) {
+  const D d;
+  V by_q = hn::Zero(d), by_p = hn::Zero(d);
+  LogMean tail;
+  for_each(
+      n,
+      [&](std::int64_t i) HWY_ATTR {
+        const V vp = hn::LoadU(d, p + i), vq = hn::LoadU(d, q + i), log_m = log_mean(vp, vq);
+        by_q = hn::MulAdd(vq, log_m, by_q);
+        by_p = hn::MulAdd(vp, log_m, by_p);
+      },
+      [&](std::int64_t i) HWY_ATTR {
+        const float log_m = log_mean_one(p[i], q[i]);
+        tail.by_q += q[i] * log_m;
+        tail.by_p += p[i] * log_m;
+      });
+  return {sum_lanes(by_q) + tail.by_q, sum_lanes(by_p) + tail.by_p};
+}
+
+void AddLogMean(float w, const float* q, const float* z, const float* p, float shift, std::int64_t n,
+                float* y) {
+  const D d;
+  const V vw = hn::Set(d, w), vshift = hn::Set(d, shift);
+  for_each(
+      n,
+      [&](std::int64_t i) HWY_ATTR {
+        const V vq = hn::LoadU(d, q + i);
+        const V ratio = hn::Sub(hn::Sub(hn::LoadU(d, z + i), log_mean(hn::LoadU(d, p + i), vq)), vshift);
+        hn::StoreU(hn::MulAdd(hn::Mul(vw, vq), ratio, hn::LoadU(d, y + i)), d, y + i);
+      },
+      [&](std::int64_t i) HWY_ATTR { y[i] += w * q[i] * (z[i] - log_mean_one(p[i], q[i]) - shift); });
+}
+
 void SoftmaxBackward(const float* p, float scale, float delta, std::int64_t n, float* s) {
   const D d;
   const V vscale = hn::Set(d, scale), vdelta = hn::Set(d, delta);
@@ -195,6 +282,11 @@ HWY_EXPORT(Axpby);
 HWY_EXPORT(ScaleBy);
 HWY_EXPORT(SiluMul);
 HWY_EXPORT(SiluMulBackward);
+HWY_EXPORT(SumOverlap);
+HWY_EXPORT(OverlapMix);
+HWY_EXPORT(AddLogRatio);
+HWY_EXPORT(SumLogMean);
+HWY_EXPORT(AddLogMean);
 HWY_EXPORT(SoftmaxBackward);
 
 float vmax(const float* x, std::int64_t n) {
@@ -235,6 +327,23 @@ void vsilu_mul(const float* g, const float* u, std::int64_t n, float* y) {
 void vsilu_mul_backward(const float* g, const float* u, const float* dy, std::int64_t n, float* dg, float* du,
                         float* y) {
   HWY_DYNAMIC_DISPATCH(SiluMulBackward)(g, u, dy, n, dg, du, y);
+}
+Overlap voverlap(const float* p, float scale, std::int64_t n, float* q) {
+  return HWY_DYNAMIC_DISPATCH(SumOverlap)(p, scale, n, q);
+}
+void voverlap_mix(float a, const float* q, float b, const float* p, float c, std::int64_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(OverlapMix)(a, q, b, p, c, n, y);
+}
+void vadd_log_ratio(float w, const float* q, const float* z, const float* t, float shift, std::int64_t n,
+                    float* y) {
+  HWY_DYNAMIC_DISPATCH(AddLogRatio)(w, q, z, t, shift, n, y);
+}
+LogMean vlog_mean(const float* p, const float* q, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(SumLogMean)(p, q, n);
+}
+void vadd_log_mean(float w, const float* q, const float* z, const float* p, float shift, std::int64_t n,
+                   float* y) {
+  HWY_DYNAMIC_DISPATCH(AddLogMean)(w, q, z, p, shift, n, y);
 }
 void vsoftmax_backward(const float* p, float scale, float delta, std::int64_t n, float* s) {
   HWY_DYNAMIC_DISPATCH(SoftmaxBackward)(p, scale, delta, n, s);

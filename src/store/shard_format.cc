@@ -30,7 +30,7 @@ struct HeaderPrefix {
 };
 static_assert(sizeof(HeaderPrefix) == 32);
 
-Status corrupt(const std::string& what) {
+Status corrupt_shard(const std::string& what) {
   return Status(StatusCode::kDataLoss, what);
 }
 
@@ -100,10 +100,11 @@ Result<StoreHeader> header_from_json(const Json& json) {
       return unknown("states of type '" + name + "' are not known");
     header.dtype = *dtype;
   } catch (const Json::exception& error) {
-    return corrupt(fmt::format("the header's JSON is not one of ours ({})", error.what()));
+    return corrupt_shard(fmt::format("the header's JSON is not one of ours ({})", error.what()));
   }
   if (header.hidden < 1 || header.hidden > (1 << 24) || header.aux_layers.size() > 4096)
-    return corrupt(fmt::format("the header tells of {} layers of width {}", header.slots(), header.hidden));
+    return corrupt_shard(
+        fmt::format("the header tells of {} layers of width {}", header.slots(), header.hidden));
   return header;
 }
 
@@ -134,19 +135,21 @@ std::string encode_shard_header(const StoreHeader& header) {
 Result<StoreHeader> decode_shard_header(const std::byte* data, std::uint64_t bytes,
                                         std::uint64_t* header_bytes) {
   HeaderPrefix prefix;
-  if (bytes < sizeof prefix) return corrupt(fmt::format("the file has {} bytes, too few for a shard", bytes));
+  if (bytes < sizeof prefix)
+    return corrupt_shard(fmt::format("the file has {} bytes, too few for a shard", bytes));
   std::memcpy(&prefix, data, sizeof prefix);
-  if (std::memcmp(prefix.magic, kHeaderMagic, 8) != 0) return corrupt("not a shard of an eaglet state store");
+  if (std::memcmp(prefix.magic, kHeaderMagic, 8) != 0)
+    return corrupt_shard("not a shard of an eaglet state store");
   if (prefix.version != kShardVersion)
     return unknown(
         fmt::format("the shard has format version {}, this program reads {}", prefix.version, kShardVersion));
   if (prefix.header_bytes > kMaxShardHeaderBytes || prefix.header_bytes > bytes ||
       prefix.header_bytes % kShardAlignment != 0 || prefix.json_bytes > prefix.header_bytes ||
       prefix.header_bytes - prefix.json_bytes < sizeof prefix)
-    return corrupt(
+    return corrupt_shard(
         fmt::format("the shard's header claims {} bytes in a file of {}", prefix.header_bytes, bytes));
   if (!same_checksum(header_checksum(data, prefix.header_bytes), prefix.checksum))
-    return corrupt("the shard's header is damaged (checksum)");
+    return corrupt_shard("the shard's header is damaged (checksum)");
   const auto json = parse_json({reinterpret_cast<const char*>(data) + sizeof prefix, prefix.json_bytes});
   if (!json.ok()) return json.status();
   *header_bytes = prefix.header_bytes;
@@ -218,9 +221,9 @@ RecordHead encode_record(const DocumentStates& document, std::uint8_t encoding, 
 namespace {
 Status check_head(const StoreHeader& header, const RecordHead& head) {
   if (std::memcmp(head.magic, kRecordMagic, 8) != 0)
-    return corrupt("there is no document where one should begin");
+    return corrupt_shard("there is no document where one should begin");
   if (!same_checksum(head_checksum(head), head.head_checksum))
-    return corrupt("the document's head is damaged (checksum)");
+    return corrupt_shard("the document's head is damaged (checksum)");
   if (form_of(head.encoding) > StateEncoding::kElsewhere ||
       (form_of(head.encoding) == StateEncoding::kFp8) != (header.dtype == Dtype::kF8E4M3))
     return unknown(fmt::format("states in the encoding {} of a store of {} are not known", head.encoding,
@@ -229,26 +232,27 @@ Status check_head(const StoreHeader& header, const RecordHead& head) {
       !check_payload_bytes(header, head.encoding, head.tokens, head.states_bytes).ok() ||
       head.states_bytes > (std::uint64_t{1} << 62) ||
       head.record_bytes != head.states_offset() + round_up(head.states_bytes, kShardAlignment))
-    return corrupt(fmt::format("the sizes in the document's head do not fit together ({} tokens, {} bytes)",
-                               head.tokens, head.record_bytes));
+    return corrupt_shard(
+        fmt::format("the sizes in the document's head do not fit together ({} tokens, {} bytes)", head.tokens,
+                    head.record_bytes));
   return {};
 }
 }  // namespace
 
 Result<RecordHead> decode_record_head(const StoreHeader& header, const std::byte* data, std::uint64_t bytes) {
   RecordHead head;
-  if (bytes < sizeof head) return corrupt(fmt::format("{} bytes are too few for a document", bytes));
+  if (bytes < sizeof head) return corrupt_shard(fmt::format("{} bytes are too few for a document", bytes));
   std::memcpy(&head, data, sizeof head);
   EAGLET_RETURN_IF_ERROR(check_head(header, head));
   if (head.record_bytes > bytes)
-    return corrupt(fmt::format("a document of {} bytes is cut to {}", head.record_bytes, bytes));
+    return corrupt_shard(fmt::format("a document of {} bytes is cut to {}", head.record_bytes, bytes));
   return head;
 }
 
 Status decode_record_meta(const RecordHead& head, const std::byte* record, DocumentStates* document) {
   const std::byte* meta = record + head.meta_offset();
   if (!same_checksum(xxh64(meta, head.meta_bytes()), head.meta_checksum))
-    return corrupt("token ids or mask are damaged (checksum)");
+    return corrupt_shard("token ids or mask are damaged (checksum)");
   const std::size_t tokens = head.tokens;
   document->input_ids.resize(tokens);
   std::memcpy(document->input_ids.data(), meta, tokens * 4);
@@ -257,23 +261,23 @@ Status decode_record_meta(const RecordHead& head, const std::byte* record, Docum
   document->id.assign(reinterpret_cast<const char*>(mask + tokens), head.name_bytes);
   // A writer of ours makes none of these; the checksum cannot tell what a foreign one meant.
   for (const std::int32_t id : document->input_ids)
-    if (id < 0) return corrupt(fmt::format("the token id {} is negative", id));
+    if (id < 0) return corrupt_shard(fmt::format("the token id {} is negative", id));
   for (const std::uint8_t bit : document->loss_mask)
-    if (bit > 1) return corrupt(fmt::format("the mask holds {}, must be 0 or 1", bit));
+    if (bit > 1) return corrupt_shard(fmt::format("the mask holds {}, must be 0 or 1", bit));
   const auto& bits = document->loss_mask;
   if (std::count(bits.begin(), bits.end(), 1) != static_cast<std::int64_t>(head.supervised_tokens) ||
       std::find(bits.begin(), bits.end(), 1) - bits.begin() !=
           static_cast<std::int64_t>(head.first_supervised))
-    return corrupt("the document's head and its mask disagree");
+    return corrupt_shard("the document's head and its mask disagree");
   return {};
 }
 
 Status check_record_states(const RecordHead& head, const std::byte* record) {
   const std::byte* states = record + head.states_offset();
   if (!same_checksum(xxh64(states, head.states_bytes), head.states_checksum))
-    return corrupt("the states are damaged (checksum)");
+    return corrupt_shard("the states are damaged (checksum)");
   if (!all_zero(states + head.states_bytes, head.record_bytes - head.states_offset() - head.states_bytes))
-    return corrupt("the padding behind the states is damaged");
+    return corrupt_shard("the padding behind the states is damaged");
   return {};
 }
 
@@ -294,19 +298,20 @@ std::string encode_directory(const std::vector<RecordHead>& heads, const std::ve
 namespace {
 Result<ShardFooter> decode_footer(const std::byte* data, std::uint64_t bytes, std::uint64_t header_bytes) {
   ShardFooter footer;
-  if (bytes - header_bytes < sizeof footer) return corrupt("the shard ends before its directory");
+  if (bytes - header_bytes < sizeof footer) return corrupt_shard("the shard ends before its directory");
   std::memcpy(&footer, data + bytes - sizeof footer, sizeof footer);
   if (std::memcmp(footer.magic, kFooterMagic, 8) != 0)
-    return corrupt("the shard has no directory at its end: it is cut or damaged");
+    return corrupt_shard("the shard has no directory at its end: it is cut or damaged");
   const std::uint64_t end = bytes - sizeof footer;
   if (footer.directory_offset < header_bytes || footer.directory_offset > end ||
       footer.documents > (end - footer.directory_offset) / sizeof(RecordHead))
-    return corrupt(fmt::format("the shard's directory of {} documents at byte {} does not fit into {} bytes",
-                               footer.documents, footer.directory_offset, bytes));
+    return corrupt_shard(
+        fmt::format("the shard's directory of {} documents at byte {} does not fit into {} bytes",
+                    footer.documents, footer.directory_offset, bytes));
   if (!same_checksum(
           directory_checksum(footer, data + footer.directory_offset, end - footer.directory_offset),
           footer.checksum))
-    return corrupt("the shard's directory is damaged (checksum)");
+    return corrupt_shard("the shard's directory is damaged (checksum)");
   return footer;
 }
 }  // namespace
@@ -326,16 +331,16 @@ Result<ShardDirectory> decode_shard(const std::byte* data, std::uint64_t bytes) 
     std::memcpy(&entry.head, heads + i * sizeof(RecordHead), sizeof(RecordHead));
     EAGLET_RETURN_IF_ERROR(check_head(shard.header, entry.head).at(place));
     if (entry.head.record_bytes > footer.directory_offset - offset || entry.head.name_bytes > end - name)
-      return corrupt("the document reaches into the shard's directory").at(place);
+      return corrupt_shard("the document reaches into the shard's directory").at(place);
     entry.offset = offset;
     entry.name.assign(reinterpret_cast<const char*>(name), entry.head.name_bytes);
     offset += entry.head.record_bytes;
     name += entry.head.name_bytes;
   }
   if (offset != footer.directory_offset)
-    return corrupt("the documents leave a hole before the shard's directory");
+    return corrupt_shard("the documents leave a hole before the shard's directory");
   if (end - name >= 8 || !all_zero(name, static_cast<std::uint64_t>(end - name)))
-    return corrupt("the shard's directory is longer than its documents");
+    return corrupt_shard("the shard's directory is longer than its documents");
   return shard;
 }
 

@@ -31,6 +31,7 @@ class ShardWriter {
 
   std::uint64_t bytes() const { return end_; }
   const std::vector<std::string>& names() const { return names_; }
+  const std::vector<RecordHead>& heads() const { return heads_; }  // one for each name
 
  private:
   ShardWriter(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}

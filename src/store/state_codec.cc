@@ -13,7 +13,7 @@
 namespace eaglet {
 namespace {
 
-Status corrupt(const std::string& what) {
+Status corrupt_states(const std::string& what) {
   return Status(StatusCode::kDataLoss, what);
 }
 
@@ -82,7 +82,7 @@ Status decode_fp8(const StoreHeader& header, const KeptRows& kept, bool dropped,
     payload += sizeof scale;
     numbers += header.hidden;
   });
-  return bad ? corrupt("a scale of fp8 states is no positive number") : Status();
+  return bad ? corrupt_states("a scale of fp8 states is no positive number") : Status();
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ Status check_payload_bytes(const StoreHeader& header, std::uint8_t encoding, std
   const auto count = static_cast<std::int64_t>(tokens);
   const std::uint8_t raw = static_cast<std::uint8_t>(StateEncoding::kRaw);
   const std::uint64_t unpacked = fixed_payload_bytes(header, raw, count, 0);
-  if (unpacked == 0 || unpacked > kLargest) return corrupt("states larger than any document's");
+  if (unpacked == 0 || unpacked > kLargest) return corrupt_states("states larger than any document's");
   const bool dropped = (encoding & kDroppedRows) != 0;
   bool fits = false;
   switch (form_of(encoding)) {
@@ -140,7 +140,8 @@ Status check_payload_bytes(const StoreHeader& header, std::uint8_t encoding, std
       break;
   }
   return fits ? Status()
-              : corrupt(fmt::format("{} bytes of states for {} tokens are not possible", bytes, tokens));
+              : corrupt_states(
+                    fmt::format("{} bytes of states for {} tokens are not possible", bytes, tokens));
 }
 
 Result<std::string> encode_states(const StoreHeader& header, std::uint8_t encoding,
@@ -174,7 +175,7 @@ Status decode_states(const StoreHeader& header, std::uint8_t encoding, const std
   if (form == StateEncoding::kElsewhere)
     return decode_reference(header, payload, bytes, static_cast<std::int64_t>(mask.size()), rows, out);
   if (bytes != fixed_payload_bytes(header, encoding, kept.aux_rows, kept.last_rows()))
-    return corrupt("the states are not as many as the mask asks for");
+    return corrupt_states("the states are not as many as the mask asks for");
   if (form == StateEncoding::kFp8) return decode_fp8(header, kept, dropped, payload, rows, out);
   decode_raw(header, kept, dropped, payload, rows, out);
   return {};

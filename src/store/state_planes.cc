@@ -19,7 +19,7 @@ struct Table {
   // then slots * kPlanes sizes
 };
 
-Status corrupt(const std::string& what) {
+Status corrupt_planes(const std::string& what) {
   return Status(StatusCode::kDataLoss, "the packed states are damaged: " + what);
 }
 
@@ -70,7 +70,7 @@ Status unpack(const std::byte* packed, std::uint64_t entry, std::size_t whole, s
               const std::uint8_t** plane, std::vector<std::uint8_t>* buffer) {
   const std::uint64_t bytes = entry & ~kStored;
   if ((entry & kStored) != 0) {
-    if (bytes != whole) return corrupt("a plane has another size");
+    if (bytes != whole) return corrupt_planes("a plane has another size");
     *plane = reinterpret_cast<const std::uint8_t*>(packed);
     return {};
   }
@@ -80,7 +80,7 @@ Status unpack(const std::byte* packed, std::uint64_t entry, std::size_t whole, s
   if (context == nullptr) return Status(StatusCode::kNoSpace, "there is no memory to unpack states");
   if (wanted == whole) {
     const std::size_t made = ZSTD_decompressDCtx(context, buffer->data(), wanted, packed, bytes);
-    if (ZSTD_isError(made) || made != whole) return corrupt("a plane does not unpack to its size");
+    if (ZSTD_isError(made) || made != whole) return corrupt_planes("a plane does not unpack to its size");
     return {};
   }
   ZSTD_DCtx_reset(context, ZSTD_reset_session_only);
@@ -89,7 +89,7 @@ Status unpack(const std::byte* packed, std::uint64_t entry, std::size_t whole, s
   while (out.pos < out.size) {
     const std::size_t before = in.pos + out.pos;
     if (ZSTD_isError(ZSTD_decompressStream(context, &out, &in)) || in.pos + out.pos == before)
-      return corrupt("a plane ends too early");
+      return corrupt_planes("a plane ends too early");
   }
   return {};
 }
@@ -183,16 +183,16 @@ Status decode_planes(const StoreHeader& header, const std::byte* payload, std::u
                      const KeptRows& kept, bool dropped, std::int64_t rows, const ReadBase& read_base,
                      std::uint16_t* out) {
   const std::int64_t slots = header.slots(), hidden = header.hidden;
-  if (bytes < plane_table_bytes(header)) return corrupt("its table is cut");
+  if (bytes < plane_table_bytes(header)) return corrupt_planes("its table is cut");
   Table table;
   std::memcpy(&table, payload, sizeof table);
-  if (table.prefix_rows > kept.aux_rows) return corrupt("a common beginning longer than the document");
+  if (table.prefix_rows > kept.aux_rows) return corrupt_planes("a common beginning longer than the document");
   std::vector<std::uint16_t> base;
   const std::int64_t base_rows = std::min<std::int64_t>(table.prefix_rows, rows);
   if (base_rows > 0) {
     EAGLET_RETURN_IF_ERROR(read_base(base_rows, &base));
     if (static_cast<std::int64_t>(base.size()) < base_rows * slots * hidden)
-      return corrupt("the document it shares a beginning with is shorter");
+      return corrupt_planes("the document it shares a beginning with is shorter");
   }
   std::uint64_t at = plane_table_bytes(header);
   thread_local std::vector<std::uint8_t> buffers[kPlanes];
@@ -204,7 +204,7 @@ Status decode_planes(const StoreHeader& header, const std::byte* payload, std::u
     for (int p = 0; p < kPlanes; ++p) {
       std::uint64_t entry = 0;
       std::memcpy(&entry, payload + sizeof table + (static_cast<std::uint64_t>(slot) * kPlanes + p) * 8, 8);
-      if ((entry & ~kStored) > bytes - at) return corrupt("a plane leaves the record");
+      if ((entry & ~kStored) > bytes - at) return corrupt_planes("a plane leaves the record");
       const std::int64_t whole = p < 2 ? track.rows - track.prefix : track.prefix;
       const std::int64_t some =
           p < 2 ? std::max<std::int64_t>(wanted - track.prefix, 0) : std::min(wanted, track.prefix);
@@ -224,7 +224,7 @@ Status decode_planes(const StoreHeader& header, const std::byte* payload, std::u
             static_cast<std::uint16_t>(unzigzag(out[to + i]) + base[static_cast<std::size_t>(to + i)]);
     }
   }
-  if (at != bytes) return corrupt("there is something behind its planes");
+  if (at != bytes) return corrupt_planes("there is something behind its planes");
   return {};
 }
 

@@ -25,7 +25,7 @@ struct ReferenceSlot {
   std::uint64_t dtype;
 };
 
-Status corrupt(const std::string& what) {
+Status corrupt_reference(const std::string& what) {
   return Status(StatusCode::kDataLoss, "the reference to states elsewhere is damaged: " + what);
 }
 
@@ -61,11 +61,11 @@ std::string encode_reference(const StateReference& reference, std::uint64_t cont
 Result<StateReference> parse_reference(const StoreHeader& header, const std::byte* payload,
                                        std::uint64_t bytes, std::uint64_t* content_checksum) {
   ReferenceHead head;
-  if (bytes < sizeof head) return corrupt("cut");
+  if (bytes < sizeof head) return corrupt_reference("cut");
   std::memcpy(&head, payload, sizeof head);
   if (head.slots != header.slots() ||
       bytes != sizeof head + std::uint64_t{head.slots} * sizeof(ReferenceSlot) + head.path_bytes)
-    return corrupt("its sizes do not fit together");
+    return corrupt_reference("its sizes do not fit together");
   StateReference reference;
   reference.file_bytes = head.file_bytes;
   *content_checksum = head.content_checksum;
@@ -73,11 +73,11 @@ Result<StateReference> parse_reference(const StoreHeader& header, const std::byt
     ReferenceSlot slot;
     std::memcpy(&slot, payload + sizeof head + i * sizeof slot, sizeof slot);
     if (slot.dtype > 1000 || !is_float(static_cast<Dtype>(slot.dtype)))
-      return corrupt("an unknown number type");
+      return corrupt_reference("an unknown number type");
     reference.slots.push_back({static_cast<Dtype>(slot.dtype), slot.offset, slot.row_bytes});
   }
   reference.path.assign(reinterpret_cast<const char*>(payload) + bytes - head.path_bytes, head.path_bytes);
-  if (reference.path.find('\0') != std::string::npos) return corrupt("a path that is none");
+  if (reference.path.find('\0') != std::string::npos) return corrupt_reference("a path that is none");
   return reference;
 }
 
@@ -96,7 +96,7 @@ Status decode_reference(const StoreHeader& header, const std::byte* payload, std
   std::vector<float> row(static_cast<std::size_t>(hidden));
   for (std::int64_t s = 0; s < slots; ++s) {
     const StateReference::Slot& slot = reference.slots[static_cast<std::size_t>(s)];
-    if (!slot_fits(slot, file->bytes(), tokens, hidden)) return corrupt("its rows leave the file");
+    if (!slot_fits(slot, file->bytes(), tokens, hidden)) return corrupt_reference("its rows leave the file");
     for (std::int64_t t = 0; t < rows; ++t) {
       const std::byte* from = file->data() + slot.offset + static_cast<std::uint64_t>(t) * slot.row_bytes;
       std::uint16_t* to = out + (t * slots + s) * hidden;

@@ -79,6 +79,8 @@ class StoreWriter {
   virtual ~StoreWriter() = default;
   /// Ids that are already whole in the store (from earlier runs), in stored order.
   virtual const std::vector<std::string>& finished_ids() const = 0;
+  /// Tokens of the document of this id, from this run or an earlier one; 0 when the store has none of it.
+  virtual std::int64_t tokens_of(const std::string& id) const = 0;
   /// What open() had to cut or throw away after a kill; empty when nothing.
   virtual const std::vector<std::string>& recovery_notes() const = 0;
   /// kInvalidArgument when the document is malformed or its id is in the store already, kNumeric when a state

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 #include <optional>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 
 #include "base/clock.h"
@@ -101,12 +101,16 @@ class DirectoryWriter : public StoreWriter {
   }
 
   const std::vector<std::string>& finished_ids() const override { return finished_ids_; }
+  std::int64_t tokens_of(const std::string& id) const override {
+    const auto found = tokens_.find(id);
+    return found == tokens_.end() ? 0 : found->second;
+  }
   const std::vector<std::string>& recovery_notes() const override { return notes_; }
 
   Status append(const DocumentStates& document) override {
     if (finished_) return Status(StatusCode::kInternal, "append() after finish()", directory_);
     EAGLET_RETURN_IF_ERROR(check_document(header_, document));
-    if (ids_.contains(document.id))
+    if (tokens_.contains(document.id))
       return Status(StatusCode::kInvalidArgument, "the store already holds a document of this id",
                     "document '" + document.id + "'");
     if (shard_ && !shard_->names().empty() &&
@@ -114,7 +118,7 @@ class DirectoryWriter : public StoreWriter {
       EAGLET_RETURN_IF_ERROR(finish_shard());
     if (!shard_) EAGLET_RETURN_IF_ERROR(begin_shard());
     EAGLET_RETURN_IF_ERROR(shard_->append(header_, document, encoding_of(document)));
-    ids_.insert(document.id);
+    tokens_.emplace(document.id, document.input_ids.size());
     return {};
   }
 
@@ -167,7 +171,7 @@ class DirectoryWriter : public StoreWriter {
   Status take_up_finished(std::uint64_t number) {
     EAGLET_ASSIGN_OR_RETURN(const ShardReader shard, ShardReader::open(shard_path(directory_, number)));
     EAGLET_RETURN_IF_ERROR(check_same_header(shard.header(), header_).at(shard.path()));
-    for (const DirectoryEntry& entry : shard.entries()) take_up_id(entry.name);
+    for (const DirectoryEntry& entry : shard.entries()) take_up_id(entry.name, entry.head.tokens);
     return {};
   }
 
@@ -180,7 +184,8 @@ class DirectoryWriter : public StoreWriter {
       return remove_all(path + ".tmp");
     }
     if (!shard.ok()) return shard.status();
-    for (const std::string& name : shard->names()) take_up_id(name);
+    for (std::size_t i = 0; i < shard->names().size(); ++i)
+      take_up_id(shard->names()[i], shard->heads()[i].tokens);
     if (cut_bytes > 0)
       notes_.push_back(fmt::format("{}.tmp: kept {} whole documents, cut {} after them", path,
                                    shard->names().size(), human_bytes(static_cast<double>(cut_bytes))));
@@ -188,8 +193,8 @@ class DirectoryWriter : public StoreWriter {
     return {};
   }
 
-  void take_up_id(const std::string& id) {
-    if (ids_.insert(id).second) finished_ids_.push_back(id);
+  void take_up_id(const std::string& id, std::int64_t tokens) {
+    if (tokens_.emplace(id, tokens).second) finished_ids_.push_back(id);
   }
 
   WriterLock lock_;
@@ -198,7 +203,7 @@ class DirectoryWriter : public StoreWriter {
   StoreWriterOptions options_;
   std::optional<ShardWriter> shard_;
   std::uint64_t next_number_ = 0;  // of shard_, or of the one to come
-  std::unordered_set<std::string> ids_;
+  std::unordered_map<std::string, std::int64_t> tokens_;  // of every document in the store, by id
   std::vector<std::string> finished_ids_, notes_;
   bool finished_ = false;
 };

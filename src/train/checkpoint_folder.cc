@@ -19,8 +19,16 @@ constexpr const char* kPrefix = "step-";
 constexpr const char* kTemporarySuffix = ".tmp";
 
 Result<std::uint64_t> hash_file(const std::string& path) {
+  constexpr std::uint64_t kWindowBytes = std::uint64_t{4}
+                                         << 20;  // so little of the file is resident at a time
   EAGLET_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  return xxh64(file.data(), file.bytes());
+  Xxh64 hash;
+  for (std::uint64_t at = 0; at < file.bytes(); at += kWindowBytes) {
+    const std::uint64_t bytes = std::min(kWindowBytes, file.bytes() - at);
+    hash.add(file.data() + at, bytes);
+    file.release(at, bytes);
+  }
+  return hash.value();
 }
 
 // Empty when the file is as COMPLETE says.

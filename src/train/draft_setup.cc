@@ -41,6 +41,15 @@ Status check_number(const char* flag, std::int64_t asked, std::int64_t not_set, 
                   fmt::format("leave {} out: with --from the draft decides", flag));
 }
 
+// 0 where a layer has full attention.
+std::vector<std::int64_t> windows_of_layers(const TrainOptions& o) {
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(o.num_layers),
+                                    o.sliding_layers.empty() ? o.sliding_window : 0);
+  for (const std::int64_t layer : o.sliding_layers)
+    windows[static_cast<std::size_t>(layer)] = o.sliding_window;
+  return windows;
+}
+
 Status check_options_against(const TrainOptions& o, const DraftConfig& c) {
   EAGLET_RETURN_IF_ERROR(
       check_flag("--norm-before-residual", o.norm_before_residual, c.norm_before_residual));
@@ -54,8 +63,10 @@ Status check_options_against(const TrainOptions& o, const DraftConfig& c) {
   EAGLET_RETURN_IF_ERROR(check_number("--draft-vocab-size", o.draft_vocab_size, 0, c.draft_vocab));
   EAGLET_RETURN_IF_ERROR(check_number("--intermediate-size", o.intermediate_size, 0, c.intermediate));
   EAGLET_RETURN_IF_ERROR(check_number("--num-layers", o.num_layers, 1, c.num_layers));
-  const std::int64_t window = c.sliding_window.empty() ? 0 : c.sliding_window.front();
-  return check_number("--sliding-window", o.sliding_window, 0, window);
+  if (o.sliding_window == 0 || windows_of_layers(o) == c.sliding_window) return {};
+  return mismatch(fmt::format("--sliding-window {} is asked for, but the draft's layers have windows of [{}]",
+                              o.sliding_window, fmt::join(c.sliding_window, ", ")),
+                  "leave --sliding-window and --sliding-layers out: with --from the draft decides");
 }
 
 // A copy of the target's embeddings need not be carried in every checkpoint. bf16 is what such copies are
@@ -103,8 +114,7 @@ DraftConfig draft_config_for(const TrainOptions& options, const TargetFacts& tar
   c.qk_norm = options.draft_arch == "qwen3";
   c.attention_bias = options.attention_bias;
   c.mlp_bias = options.mlp_bias;
-  if (options.sliding_window > 0)
-    c.sliding_window.assign(static_cast<std::size_t>(options.num_layers), options.sliding_window);
+  if (options.sliding_window > 0) c.sliding_window = windows_of_layers(options);
   c.bos_id = target.bos_id;
   c.eos_id = target.eos_id;
   c.verifier_name = target.name;

@@ -120,7 +120,13 @@ Status Optimizer::send_pieces(Comm& comm) const {
   return {};
 }
 
-Status Optimizer::gather(const StateTensor& state, Comm& comm, std::vector<float>* buffer) const {
+// Where the whole state lies: in place when this rank has it in one piece, else put together in *buffer.
+Result<const float*> Optimizer::gather(const StateTensor& state, Comm& comm,
+                                       std::vector<float>* buffer) const {
+  for (const Piece& piece : pieces_)
+    if (piece.tensor == state.tensor && piece.owner == shard_ &&
+        piece.elements == table_[state.tensor].elements)
+      return moments_.data() + place(piece, state.second);
   buffer->resize(static_cast<std::size_t>(table_[state.tensor].elements));
   for (const Piece& piece : pieces_) {
     if (piece.tensor != state.tensor) continue;
@@ -131,7 +137,7 @@ Status Optimizer::gather(const StateTensor& state, Comm& comm, std::vector<float
       EAGLET_RETURN_IF_ERROR(
           comm.receive(piece.elements * static_cast<std::int64_t>(sizeof(float)), to, piece.owner));
   }
-  return {};
+  return buffer->data();
 }
 
 Status Optimizer::write(const std::string& path, Comm& comm) const {
@@ -142,8 +148,8 @@ Status Optimizer::write(const std::string& path, Comm& comm) const {
     tensors.push_back({state.name, Dtype::kF32, table_[state.tensor].shape, nullptr});
   std::vector<float> buffer;
   const auto bytes_of = [&](std::size_t i) -> Result<const void*> {
-    EAGLET_RETURN_IF_ERROR(gather(states[i], comm, &buffer));
-    return static_cast<const void*>(buffer.data());
+    EAGLET_ASSIGN_OR_RETURN(const float* whole, gather(states[i], comm, &buffer));
+    return static_cast<const void*>(whole);
   };
   return write_safetensors(
       path, tensors,

@@ -70,7 +70,7 @@ class Optimizer {
     return second ? piece.second_at : piece.first_at;
   }
   Status send_pieces(Comm& comm) const;
-  Status gather(const StateTensor& state, Comm& comm, std::vector<float>* buffer) const;
+  Result<const float*> gather(const StateTensor& state, Comm& comm, std::vector<float>* buffer) const;
 
   const OptimizerOptions options_;
   const std::vector<ParameterInfo> table_;

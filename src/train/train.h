@@ -51,8 +51,9 @@ struct TrainOptions {
   std::int64_t hidden_size = 0;  // width of a new draft; 0: the target's
   bool norm_before_residual = false, norm_before_fc = false, fc_norm = false, norm_output = false;
   std::int64_t sliding_window = 0, num_layers = 1, intermediate_size = 0;  // 0: full attention / the target's
-  std::string draft_arch = "llama";                                        // llama | qwen3
-  std::int64_t hold_out_every = 10;  // every n-th document (0, n, 2n, ...) is held out; 0 = none
+  std::vector<std::int64_t> sliding_layers;  // which layers (from 0) the window holds for; empty: all
+  std::string draft_arch = "llama";          // llama | qwen3
+  std::int64_t hold_out_every = 10;          // every n-th document (0, n, 2n, ...) is held out; 0 = none
   std::uint64_t seed = 42;
   int num_workers = 2, threads = 0;
   std::int64_t checkpoint_every_steps = 0;  // 0: at each epoch's end

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -17,30 +16,21 @@
 #include "comm/comm.h"
 #include "device/threads.h"
 #include "draft/draft_model.h"
-#include "formats/tokenizer_hash.h"
 #include "train/checkpoint.h"
 #include "train/draft_setup.h"
 #include "train/optimizer.h"
 #include "train/rank_agreement.h"
 #include "train/resume.h"
 #include "train/run_records.h"
+#include "train/run_start.h"
 #include "train/train_data.h"
 #include "train/train_plan.h"
 #include "train/train_settings.h"
 #include "train/trainer.h"
 #include "train/update_step.h"
-#include "vocab/draft_vocab.h"
-#include "vocab/vocab_files.h"
 
 namespace eaglet {
 namespace {
-
-// What a run starts with, however it came about.
-struct Start {
-  DraftWeights draft;
-  TrainerState state;
-  bool has_settings = false;  // the state came from a checkpoint, with the settings of then
-};
 
 // One run from prepared data to its report. The members are filled in the order they stand here.
 class Run {
@@ -65,11 +55,7 @@ class Run {
  private:
   Status prepare();
   Status choose_steps();
-  Status start_new();
-  Status start_from_checkpoint(const FoundCheckpoint& checkpoint);
-  Status reconstruct_state(const FoundCheckpoint& checkpoint);
-  Result<DraftVocab> choose_vocab(double* covered);
-  Result<DraftVocab> given_vocab(const std::vector<std::int64_t>& counts, double* covered);
+  Status start();
   Status choose_compute_type();
   Status compare_settings();
   Status make_model();
@@ -92,7 +78,7 @@ class Run {
   TrainData data_;
   ResumePoint resume_;
   EffectiveSettings effective_;
-  Start start_;
+  RunStart start_;
   std::unique_ptr<DraftModel> model_;
   std::unique_ptr<Optimizer> optimizer_;
   TrainPlan plan_;
@@ -111,7 +97,7 @@ Status Run::prepare() {
   effective_.store_fingerprint = store_fingerprint(*data_.store);
   EAGLET_RETURN_IF_ERROR(choose_steps());
   EAGLET_ASSIGN_OR_RETURN(resume_, agree_on_checkpoint(comm_, options_, progress_));
-  EAGLET_RETURN_IF_ERROR(resume_.checkpoint ? start_from_checkpoint(*resume_.checkpoint) : start_new());
+  EAGLET_RETURN_IF_ERROR(start());
   effective_.draft_vocab_size = start_.draft.config.draft_vocab;
   effective_.intermediate_size = start_.draft.config.intermediate;
   EAGLET_RETURN_IF_ERROR(choose_compute_type());
@@ -129,100 +115,11 @@ Status Run::choose_steps() {
   return {};
 }
 
-/// A map that was made for this tokenizer and these documents (all of the store, or those that are trained
-/// on).
-Result<DraftVocab> Run::given_vocab(const std::vector<std::int64_t>& counts, double* covered) {
-  EAGLET_ASSIGN_OR_RETURN(VocabMap map, read_vocab_map(options_.vocab_map, target_.vocab));
-  EAGLET_ASSIGN_OR_RETURN(const std::string tokenizer, tokenizer_hash(options_.model_path));
-  std::vector<std::size_t> all(data_.store->documents().size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  EAGLET_ASSIGN_OR_RETURN(const auto of_all, count_supervised(*data_.store, all, target_.vocab));
-  const std::string trained = hash_counts(counts);
-  const bool same = map.counts_hash == trained || map.counts_hash == hash_counts(of_all);
-  const std::string stale = stale_reason(map, target_.vocab, options_.draft_vocab_size, tokenizer,
-                                         same ? map.counts_hash : trained);
-  if (!stale.empty())
-    return Status(StatusCode::kInvalidArgument, "the vocabulary map must not be used: " + stale,
-                  options_.vocab_map,
-                  "make one for this store with eaglet vocab --states, or leave --vocab-map out");
-  std::sort(map.vocab.target_ids.begin(), map.vocab.target_ids.end());
-  *covered = covered_share(map.vocab, counts);
-  return map.vocab;
-}
-
-Result<DraftVocab> Run::choose_vocab(double* covered) {
-  if (options_.draft_vocab_size > target_.vocab)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("a draft vocabulary of {} is larger than the target's of {}",
-                              options_.draft_vocab_size, target_.vocab),
-                  "--draft-vocab-size",
-                  fmt::format("give {} or less; 0 is the whole vocabulary", target_.vocab));
-  EAGLET_ASSIGN_OR_RETURN(const auto counts, count_supervised(*data_.store, data_.training, target_.vocab));
-  if (!options_.vocab_map.empty()) return given_vocab(counts, covered);
-  const std::int64_t size = options_.draft_vocab_size > 0 ? options_.draft_vocab_size : target_.vocab;
-  EAGLET_ASSIGN_OR_RETURN(DraftVocab vocab,
-                          choose_draft_vocab(counts, target_.special_ids, target_.end_ids, size));
-  *covered = covered_share(vocab, counts);
-  return vocab;
-}
-
-Status Run::start_new() {
-  TrainerState& state = start_.state;
-  state.batches_per_epoch = data_.training_plan.report().batches;
-  if (!options_.from.empty()) {
-    std::vector<std::string> notes;
-    EAGLET_ASSIGN_OR_RETURN(start_.draft,
-                            warm_start(options_, target_, weights_, data_.store->header(), &notes));
-    for (const std::string& note : notes) progress_.note(note);
-    if (options_.train_embeddings)
-      EAGLET_RETURN_IF_ERROR(train_embeddings(weights_.embed_tokens, &start_.draft));
-    EAGLET_ASSIGN_OR_RETURN(const auto counts, count_supervised(*data_.store, data_.training, target_.vocab));
-    state.covered_share = covered_share(start_.draft.vocab, counts);
-    return {};
-  }
-  EAGLET_ASSIGN_OR_RETURN(const DraftVocab vocab, choose_vocab(&state.covered_share));
-  const DraftConfig config = draft_config_for(options_, target_, data_.store->header(), vocab.size());
-  EAGLET_RETURN_IF_ERROR(check_draft_config(config));
-  if (config.hidden != target_.hidden && (!options_.train_embeddings || !options_.train_head))
-    return Status(
-        StatusCode::kUsage,
-        fmt::format("a draft of width {} cannot use the embeddings and the head of a target of width {}",
-                    config.hidden, target_.hidden),
-        "--hidden-size", "give --train-embeddings and --train-head with it");
-  start_.draft = new_draft(config, vocab, options_.train_head, weights_.head(), weights_.final_norm,
-                           options_.seed, options_.train_embeddings ? &weights_.embed_tokens : nullptr);
-  return {};
-}
-
-Status Run::start_from_checkpoint(const FoundCheckpoint& checkpoint) {
-  LoadReport ignored;  // every tensor of our own checkpoint is loaded or it is an error
-  EAGLET_ASSIGN_OR_RETURN(start_.draft, read_draft(checkpoint.path, options_.train_head, &ignored));
-  if (options_.train_embeddings)
-    EAGLET_RETURN_IF_ERROR(train_embeddings(weights_.embed_tokens, &start_.draft));
-  if (!checkpoint.check.trainer_state) return reconstruct_state(checkpoint);
-  const std::string path = checkpoint.path + "/" + kTrainerStateFile;
-  EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(path));
-  Result<TrainerState> state = trainer_state_from_json(json);
-  if (!state.ok()) return state.status().at(path);
-  start_.state = std::move(*state);
-  start_.has_settings = true;
-  return {};
-}
-
-// Without trainer_state.json the place in the data still follows from the step: batches are a function of the
-// seed.
-Status Run::reconstruct_state(const FoundCheckpoint& checkpoint) {
-  TrainerState& state = start_.state;
-  state.batches_per_epoch = data_.training_plan.report().batches;
-  state.step = checkpoint.step;
-  const std::int64_t group = effective_.batches_per_update;
-  const std::int64_t updates = (state.batches_per_epoch + group - 1) / group;
-  state.epoch = (checkpoint.step + 1) / updates;
-  state.next_batch = (checkpoint.step + 1) % updates * group;
-  EAGLET_ASSIGN_OR_RETURN(const auto counts, count_supervised(*data_.store, data_.training, target_.vocab));
-  state.covered_share = covered_share(start_.draft.vocab, counts);
-  progress_.note(
-      "warning: the settings of the earlier run are not known; they are taken to be the ones given now");
+Status Run::start() {
+  const RunStartMaker maker{options_, target_, weights_, data_, progress_};
+  EAGLET_ASSIGN_OR_RETURN(
+      start_, resume_.checkpoint ? maker.from_checkpoint(*resume_.checkpoint, effective_.batches_per_update)
+                                 : maker.anew());
   return {};
 }
 
@@ -452,7 +349,7 @@ Result<TrainPlan> Run::measure(std::int64_t steps) {
   effective_.threads = num_threads();
   EAGLET_ASSIGN_OR_RETURN(data_, open_train_data(options_, target_));
   EAGLET_RETURN_IF_ERROR(choose_steps());
-  EAGLET_RETURN_IF_ERROR(start_new());
+  EAGLET_RETURN_IF_ERROR(start());
   EAGLET_RETURN_IF_ERROR(choose_compute_type());
   EAGLET_RETURN_IF_ERROR(make_model());
   EAGLET_RETURN_IF_ERROR(plan());

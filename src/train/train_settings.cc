@@ -31,6 +31,10 @@ Status check_counts(const TrainOptions& o) {
     return usage("--hold-out-every", "1 would hold out every document",
                  "give 0 (none) or 2 and more; 10 is usual");
   if (o.num_workers < 1) return usage("--num-workers", "at least one thread must read batches", "2 is usual");
+  for (const std::int64_t layer : o.sliding_layers)
+    if (o.sliding_window < 1 || layer < 0 || layer >= o.num_layers)
+      return usage("--sliding-layers", fmt::format("layer {} cannot have the window", layer),
+                   fmt::format("give --sliding-window too, and layers of 0 to {}", o.num_layers - 1));
   for (const auto& [flag, value] :
        {std::pair{"--sliding-window", o.sliding_window},
         std::pair{"--intermediate-size", o.intermediate_size}, std::pair{"--hidden-size", o.hidden_size},
@@ -236,6 +240,7 @@ Json fixed_settings(const TrainOptions& o, const EffectiveSettings& effective) {
   json["num_layers"] = o.num_layers;
   json["intermediate_size"] = effective.intermediate_size;
   json["sliding_window"] = o.sliding_window;
+  json["sliding_layers"] = o.sliding_layers;
   json["norm_before_residual"] = o.norm_before_residual;
   json["norm_before_fc"] = o.norm_before_fc;
   json["fc_norm"] = o.fc_norm;
@@ -278,7 +283,7 @@ static Json settings_of_older_runs() {
           {"muon_ns_steps", 0},       {"muon_adjust_lr_fn", ""},   {"ttt_step_weights", ""},
           {"teacher_vocab", "draft"}, {"row_sampling", 1.0},       {"compute_type", "f32"},
           {"chunk_rows", 0},          {"train_embeddings", false}, {"attention_bias", false},
-          {"mlp_bias", false},        {"hidden_size", 0}};
+          {"mlp_bias", false},        {"hidden_size", 0},          {"sliding_layers", Json::array()}};
 }
 
 Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {

@@ -15,16 +15,18 @@ struct Variant {
 };
 
 std::vector<Variant> variants() {
-  return {{"bf16", [](TrainOptions* o) { o->compute_type = "bf16"; }},
-          {"row_sampling", [](TrainOptions* o) { o->row_sampling = 0.5; }},
-          {"whole_teacher", [](TrainOptions* o) { o->teacher_vocab = "whole", o->loss_fn = "lk_hybrid"; }},
-          {"step_weights", [](TrainOptions* o) { o->ttt_step_weights = "1,0.5,0.25"; }},
-          {"biases", [](TrainOptions* o) { o->attention_bias = o->mlp_bias = true; }},
-          {"embeddings", [](TrainOptions* o) { o->train_embeddings = true; }},
-          {"wider", [](TrainOptions* o) { o->hidden_size = 20, o->train_embeddings = true; }},
-          {"narrower", [](TrainOptions* o) { o->hidden_size = 12, o->train_embeddings = true; }},
-          {"chunks", [](TrainOptions* o) { o->chunk_rows = 7; }},
-          {"muon_embeddings", [](TrainOptions* o) { o->optimizer = "muon", o->train_embeddings = true; }}};
+  return {
+      {"bf16", [](TrainOptions* o) { o->compute_type = "bf16"; }},
+      {"row_sampling", [](TrainOptions* o) { o->row_sampling = 0.5; }},
+      {"whole_teacher", [](TrainOptions* o) { o->teacher_vocab = "whole", o->loss_fn = "lk_hybrid"; }},
+      {"step_weights", [](TrainOptions* o) { o->ttt_step_weights = "1,0.5,0.25"; }},
+      {"biases", [](TrainOptions* o) { o->attention_bias = o->mlp_bias = true; }},
+      {"embeddings", [](TrainOptions* o) { o->train_embeddings = true; }},
+      {"wider", [](TrainOptions* o) { o->hidden_size = 20, o->train_embeddings = true; }},
+      {"narrower", [](TrainOptions* o) { o->hidden_size = 12, o->train_embeddings = true; }},
+      {"windows", [](TrainOptions* o) { o->num_layers = 2, o->sliding_window = 3, o->sliding_layers = {1}; }},
+      {"chunks", [](TrainOptions* o) { o->chunk_rows = 7; }},
+      {"muon_embeddings", [](TrainOptions* o) { o->optimizer = "muon", o->train_embeddings = true; }}};
 }
 
 class TrainVariants : public TrainRun {};

@@ -1,7 +1,6 @@
 #include "verifier/state_taker.h"
 
 #include <cmath>
-#include <map>
 
 #include "formats/safetensors.h"
 #include "tensor/dtype.h"
@@ -30,26 +29,18 @@ Reference read_reference(const std::string& name) {
   return reference;
 }
 
-std::map<std::size_t, std::vector<std::uint16_t>> take(
-    const std::vector<std::vector<std::int32_t>>& documents) {
-  std::map<std::size_t, std::vector<std::uint16_t>> all;
-  std::vector<std::size_t> order;
+std::vector<std::vector<std::uint16_t>> take(const std::vector<std::vector<std::int32_t>>& documents) {
+  std::vector<std::vector<std::uint16_t>> all;
   std::int64_t longest = 0;
   for (const auto& document : documents)
     longest = std::max(longest, static_cast<std::int64_t>(document.size()));
-  auto taker = StateTaker::create(*sample_target(), {kLayers, longest}, [&](TakenStates taken) {
-    order.push_back(taken.tag);
-    all[taken.tag] = std::move(taken.states);
-    return Status();
-  });
+  auto taker = StateTaker::create(*sample_target(), {kLayers, longest});
   EXPECT_TRUE(taker.ok()) << taker.status().message();
-  for (std::size_t i = 0; i < documents.size(); ++i) {
-    const Status status = (*taker)->add(i, documents[i]);
-    EXPECT_TRUE(status.ok()) << status.message();
+  for (const auto& document : documents) {
+    auto states = (*taker)->take(document);
+    EXPECT_TRUE(states.ok()) << states.status().message();
+    all.push_back(std::move(*states));
   }
-  EXPECT_TRUE((*taker)->finish().ok());
-  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
-  EXPECT_EQ(order.size(), documents.size());
   return all;
 }
 
@@ -79,7 +70,7 @@ TEST(StateTaker, AgreesWithTransformersOnEveryTokenAndLayer) {
   const Reference a = read_reference("p0000.safetensors"), b = read_reference("p0001.safetensors");
   ASSERT_EQ(a.tokens.size(), 50u);
   ASSERT_EQ(b.tokens.size(), 50u);
-  // Both in one batch: a document must not see its neighbour.
+  // One after the other: a document must not see what ran before it.
   auto states = take({a.tokens, b.tokens});
   for (std::size_t slot = 0; slot < 4; ++slot) {
     const double least_a = least_cosine(a, states[0], slot), least_b = least_cosine(b, states[1], slot);
@@ -90,7 +81,7 @@ TEST(StateTaker, AgreesWithTransformersOnEveryTokenAndLayer) {
   }
 }
 
-TEST(StateTaker, LongDocumentsAndBatchBordersChangeNothingButRounding) {
+TEST(StateTaker, LongDocumentsCrossBatchBorders) {
   EAGLET_NEEDS_SAMPLE_MODEL();
   const Reference a = read_reference("p0000.safetensors");
   ASSERT_EQ(a.tokens.size(), 50u);
@@ -98,19 +89,29 @@ TEST(StateTaker, LongDocumentsAndBatchBordersChangeNothingButRounding) {
   for (int i = 0; i < 13; ++i)
     long_one.insert(long_one.end(), a.tokens.begin(), a.tokens.end());  // 650 > one batch
   std::vector<std::vector<std::int32_t>> many = {long_one, {a.tokens[0]}, a.tokens};
-  auto states = take(many);
+  const auto states = take(many);
   EXPECT_EQ(states[0].size(), 650u * 4 * 576);
   EXPECT_EQ(states[1].size(), 1u * 4 * 576);
   for (std::size_t slot = 0; slot < 4; ++slot) {
     EXPECT_GE(least_cosine(a, states[0], slot), kLeastCosine);  // its first 50 tokens are document a
-    EXPECT_GE(least_cosine(a, states[2], slot), kLeastCosine);  // behind a border, at its own positions
+    EXPECT_GE(least_cosine(a, states[2], slot), kLeastCosine);  // after a longer one, at its own positions
   }
+}
+
+TEST(StateTaker, StatesAreAFunctionOfTheDocumentAlone) {
+  EAGLET_NEEDS_SAMPLE_MODEL();
+  const Reference a = read_reference("p0000.safetensors"), b = read_reference("p0001.safetensors");
+  const auto first = take({a.tokens, b.tokens}), turned = take({b.tokens, a.tokens});
+  EXPECT_EQ(first[0], turned[1]);
+  EXPECT_EQ(first[1], turned[0]);
+  std::vector<std::int32_t> other(900, a.tokens[0]);  // a larger cache
+  EXPECT_EQ(take({other, a.tokens})[1], first[0]);
 }
 
 TEST(StateTaker, RefusesLayersThatAreNotThere) {
   EAGLET_NEEDS_SAMPLE_MODEL();
   for (const std::vector<std::int32_t>& ids : {std::vector<std::int32_t>{0}, {31}, {5, 5}, {9, 3}}) {
-    auto taker = StateTaker::create(*sample_target(), {ids, 100}, [](TakenStates) { return Status(); });
+    auto taker = StateTaker::create(*sample_target(), {ids, 100});
     EXPECT_EQ(taker.status().code(), StatusCode::kInvalidArgument);
   }
 }

@@ -17,7 +17,7 @@ constexpr const char* kMapAdvice =
     "the map must hold offsets (target id = draft id + d2t[draft id]); have the tool that made it write it "
     "again";
 
-Status corrupt(const std::string& what) {
+Status corrupt_map(const std::string& what) {
   return Status(StatusCode::kDataLoss, what, "", kMapAdvice);
 }
 
@@ -93,39 +93,40 @@ double covered_share(const DraftVocab& vocab, const std::vector<std::int64_t>& c
 
 Result<DraftVocab> vocab_from_offsets(const std::vector<std::int64_t>& d2t, std::int64_t target_vocab,
                                       bool* ascending) {
-  if (d2t.empty()) return corrupt("the draft-to-target map d2t is empty");
+  if (d2t.empty()) return corrupt_map("the draft-to-target map d2t is empty");
   if (target_vocab < 1 || target_vocab > std::numeric_limits<std::int32_t>::max())
     return invalid(fmt::format("a target vocabulary of {} is not possible", target_vocab));
   if (static_cast<std::int64_t>(d2t.size()) > target_vocab)
-    return corrupt(fmt::format("the draft-to-target map has {} entries for a target vocabulary of {}",
-                               d2t.size(), target_vocab));
+    return corrupt_map(fmt::format("the draft-to-target map has {} entries for a target vocabulary of {}",
+                                   d2t.size(), target_vocab));
   DraftVocab vocab{target_vocab, {}};
   vocab.target_ids.reserve(d2t.size());
   for (std::size_t draft = 0; draft < d2t.size(); ++draft) {
     std::int64_t target = 0;
     if (__builtin_add_overflow(static_cast<std::int64_t>(draft), d2t[draft], &target) || target < 0 ||
         target >= target_vocab)
-      return corrupt(fmt::format("draft id {} with d2t offset {} lies outside the target vocabulary of {}",
-                                 draft, d2t[draft], target_vocab));
+      return corrupt_map(
+          fmt::format("draft id {} with d2t offset {} lies outside the target vocabulary of {}", draft,
+                      d2t[draft], target_vocab));
     vocab.target_ids.push_back(static_cast<std::int32_t>(target));
   }
   std::vector<std::int32_t> sorted = vocab.target_ids;  // not one flag per target id: target_vocab is foreign
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
-    return corrupt(fmt::format("two draft ids stand for the target id {}", *twice));
+    return corrupt_map(fmt::format("two draft ids stand for the target id {}", *twice));
   if (ascending != nullptr) *ascending = sorted == vocab.target_ids;
   return vocab;
 }
 
 Status check_t2d(const DraftVocab& vocab, const std::vector<std::int64_t>& t2d) {
   if (static_cast<std::int64_t>(t2d.size()) != vocab.target_vocab)
-    return corrupt(
+    return corrupt_map(
         fmt::format("t2d has {} entries but the target vocabulary is {}", t2d.size(), vocab.target_vocab));
   const std::vector<std::uint8_t> flags = vocab.t2d_flags();
   for (std::size_t id = 0; id < flags.size(); ++id)
     if ((t2d[id] != 0) != (flags[id] != 0))
-      return corrupt(fmt::format("d2t and t2d disagree: target id {} is {} the map d2t gives but {} t2d", id,
-                                 flags[id] != 0 ? "in" : "not in", t2d[id] != 0 ? "in" : "not in"));
+      return corrupt_map(fmt::format("d2t and t2d disagree: target id {} is {} the map d2t gives but {} t2d",
+                                     id, flags[id] != 0 ? "in" : "not in", t2d[id] != 0 ? "in" : "not in"));
   return {};
 }
 

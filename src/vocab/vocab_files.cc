@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kKind = "eaglet vocabulary map";
 
-Status corrupt(const std::string& path, const std::string& what) {
+Status corrupt_foreign_map(const std::string& path, const std::string& what) {
   return Status(StatusCode::kDataLoss, what, path, "have the tool that made the map write it again");
 }
 
@@ -108,11 +108,11 @@ Result<std::map<std::int64_t, std::int64_t>> counts_of_torch(const std::string& 
   EAGLET_ASSIGN_OR_RETURN(const TorchFile file, TorchFile::open(path));
   std::map<std::int64_t, std::int64_t> counts;
   const TorchValue& root = file.root();
-  if (root.kind != TorchValue::Kind::kDict) return corrupt(path, "no dict of counts");
+  if (root.kind != TorchValue::Kind::kDict) return corrupt_foreign_map(path, "no dict of counts");
   for (std::size_t i = 0; i < root.items.size(); ++i) {
     if (root.items[i]->kind != TorchValue::Kind::kInteger ||
         root.values[i]->kind != TorchValue::Kind::kInteger)
-      return corrupt(path, "the counts are not whole numbers by token id");
+      return corrupt_foreign_map(path, "the counts are not whole numbers by token id");
     counts[root.items[i]->integer] = root.values[i]->integer;
   }
   return counts;
@@ -122,7 +122,7 @@ Result<std::map<std::int64_t, std::int64_t>> counts_of_json(const std::string& p
                                                             std::int64_t* target_vocab) {
   EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(path));
   if (!json.is_object() || !json.contains("counts") || !json["counts"].is_object())
-    return corrupt(path, "there is no object \"counts\"");
+    return corrupt_foreign_map(path, "there is no object \"counts\"");
   if (json.contains("target_vocab_size") && json["target_vocab_size"].is_number_unsigned() &&
       *target_vocab == 0)
     *target_vocab = json["target_vocab_size"].get<std::int64_t>();
@@ -130,7 +130,7 @@ Result<std::map<std::int64_t, std::int64_t>> counts_of_json(const std::string& p
   for (const auto& [id, count] : json["counts"].items()) {
     if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != id.npos ||
         !count.is_number_unsigned())
-      return corrupt(path, "\"counts\" holds something that is no count of a token id");
+      return corrupt_foreign_map(path, "\"counts\" holds something that is no count of a token id");
     counts[std::stoll(id)] = count.get<std::int64_t>();
   }
   return counts;
@@ -214,7 +214,7 @@ Result<std::vector<std::int64_t>> read_token_counts(const std::string& path, std
   std::vector<std::int64_t> counts(static_cast<std::size_t>(target_vocab), 0);
   for (const auto& [id, count] : *read) {
     if (id < 0 || id >= target_vocab || count < 0)
-      return corrupt(
+      return corrupt_foreign_map(
           path, fmt::format("a count of {} for the id {} in a vocabulary of {}", count, id, target_vocab));
     counts[static_cast<std::size_t>(id)] = count;
   }
