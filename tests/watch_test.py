@@ -4,6 +4,7 @@ each time; launch records how a program ended; wait fails at once on a crash; do
 
 Most of the time here is waiting, so the tests run side by side, each in a directory of its own."""
 import concurrent.futures
+import http.server
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -297,6 +299,67 @@ def test_compare(root):
     assert result["metrics"][0] == {"name": "loss", "step": 19, "a": 6.1, "b": 4.2}, result
     with open(f"{root}/cmp.html", encoding="utf-8") as file:
         assert "<svg" in file.read()
+
+
+def test_a_status_line_when_asked(root):
+    script = "import time\nfor i in range(2000):\n  print(f'step={i} loss={7 - i * 0.001:.3f}', flush=True)\n  time.sleep(0.05)"
+    with open(f"{root}/s.log", "wb") as log:
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    assert until(lambda: os.path.getsize(f"{root}/s.log") > 0), "it says nothing"
+    asked = [subprocess.Popen([EAGLET, "--progress", "none", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+             for words in (["wait", str(process.pid), "--until", "step=100000", "--for", "90s"], ["watch", str(process.pid), "--for", "90s"])]
+    try:
+        for one, stream, expected in zip(asked, ("stdout", "stderr"), ("waiting for step=100000: ", "  step ")):
+            one.stdout.readline()  # it is at work
+            one.send_signal(signal.SIGUSR1)
+            line = next(line for line in getattr(one, stream) if expected in line)
+            assert "step" in line and one.poll() is None, line
+    finally:
+        for one in [process, *asked]:
+            one.kill()
+            one.communicate()
+
+
+def test_server_ready_climbs_the_ladder(root):
+    asked = []
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def reply(self, status, body):
+            asked.append(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self):
+            if self.path == "/health":
+                self.reply(503 if asked.count("/health") < 1 else 200, b"{}")
+            elif self.headers.get("Authorization") != "Bearer right":
+                self.reply(401, b"{}")
+            else:
+                self.reply(200, b'{"data": [{"id": "tiny"}]}')
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.reply(500 if asked.count("/v1/completions") < 1 else 200, b'{"error": {"message": "still warming up"}}')
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        done = run("wait", url, "--until", "server-ready", "--for", "60s", env={**os.environ, "EAGLET_API_KEY": "right"})
+        assert done.returncode == 0 and "it serves tiny" in done.stdout and "completes a token" in done.stdout, done
+        assert asked.count("/health") == 3 and asked.count("/v1/completions") == 2, asked
+        done = run("wait", url, "--until", "server-ready", "--for", "60s", env={**os.environ, "EAGLET_API_KEY": "wrong"})
+        assert done.returncode == 2 and "refuses the key" in done.stdout, done
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert run("wait", url, "--until", "server-ready", "--for", "1s").returncode == 3
+    assert run("wait", "127.0.0.1", "--until", "server-ready").returncode == 64
 
 
 def attempt(name, test):

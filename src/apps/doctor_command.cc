@@ -17,7 +17,7 @@ namespace {
 
 struct DoctorFlags {
   WatchOptions watch;
-  std::string target, sample_for = "10s", probe;
+  std::string target, host, sample_for = "10s", probe;
   std::vector<std::string> snapshots;
   bool nagios = false, all = false;
 };
@@ -36,6 +36,12 @@ void print_verdict(const DoctorFlags& flags, const monitor::Verdict& verdict, Co
 /// A series of views over --for; a run that is gone needs no more than one.
 Status judge_living(const DoctorFlags& flags, const monitor::Thresholds& thresholds, Context& context) {
   EAGLET_ASSIGN_OR_RETURN(const double seconds, parse_duration(flags.sample_for));
+  if (!flags.host.empty()) {
+    EAGLET_ASSIGN_OR_RETURN(const monitor::Verdict verdict,
+                            judge_on_host(flags.host, flags.target, thresholds, seconds, *context.progress));
+    print_verdict(flags, verdict, context);
+    return {};
+  }
   EAGLET_ASSIGN_OR_RETURN(WatchedRun run, open_run(flags.target));
   const double begin = monotonic_seconds();
   run.sampler->sample();
@@ -45,7 +51,10 @@ Status judge_living(const DoctorFlags& flags, const monitor::Thresholds& thresho
     next = std::min(next + 1, begin + seconds);
     context.progress->update(static_cast<std::uint64_t>(next - begin),
                              "sampling " + run.sampler->target().name);
-    sleep_until(next);
+    sleep_until(next, [&] {
+      context.progress->note(fmt::format("sampling {}, {:.0f} of {:.0f} s", run.sampler->target().name,
+                                         monotonic_seconds() - begin, seconds));
+    });
     if (interrupted()) return Status(StatusCode::kInterrupted, "interrupted before a verdict");
     run.sampler->sample();
   }
@@ -95,16 +104,22 @@ Run add_doctor(CLI::App& app) {
       "  eaglet doctor 4711                           a process, its ranks, workers, log and GPUs\n"
       "  eaglet doctor runs/mine                      a run directory; or a log file, or a word of a command "
       "line\n"
+      "  eaglet doctor --host me@gpu7 k25-a           a run on another machine; nothing stays there\n"
       "  eaglet doctor --snapshots mail/t0 mail/t1    views that a colleague saved, oldest first\n"
       "  eaglet doctor --snapshots mail --nagios      one line; exit code 0 ok, 1 warn, 2 crit, 3 unknown");
   app.add_option("target", flags->target, "a process id, a run directory, a log file, or a name");
+  CLI::Option* host =
+      app.add_option("--host", flags->host, "judge a run on another machine, over your own ssh")
+          ->type_name("USER@MACHINE");
   app.add_option("--for", flags->sample_for, "how long to look at a living run")->type_name("DURATION");
   app.add_option("--probe", flags->probe,
                  "answer at once from the run's status file, with 0 or 1: startup, readiness, liveness")
       ->check(CLI::IsMember({"startup", "readiness", "liveness"}).description(""))
+      ->excludes(host)
       ->type_name("QUESTION");
   app.add_option("--snapshots", flags->snapshots,
                  "folders of saved views, oldest first; or one folder that holds them")
+      ->excludes(host)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1, -1)
       ->type_name("DIR");

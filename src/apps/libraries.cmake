@@ -1,1 +1,2 @@
 set(EAGLET_ROOM_LIBRARIES CLI11::CLI11 tomlplusplus::tomlplusplus)
+set(EAGLET_ROOM_APART host_link.cc host_session.cc program.cc server_probe.cc verdict_source.cc)

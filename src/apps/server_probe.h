@@ -1,18 +1,29 @@
 #pragma once
 
-#include <string>
+#include "client/server_facts.h"
 
 namespace eaglet::apps {
 
-/// How far a server of an OpenAI-compatible interface has come; each rung needs the one before.
-struct ServerRung {
-  int reached = 0;      // 0 nothing, 1 TCP answers, 2 healthy, 3 lists models, 4 completes a token
-  std::string missing;  // which rung failed and how: "GET /health says 503: loading"
-  std::string model;    // the first model it lists
-};
-constexpr int kServerReady = 4;
+/// Looks at a server again and again: the ladder of the client room (address, connection, health, models, the
+/// model), and one rung above it: it completes a token.
+class ServerProbe {
+ public:
+  /// `url` as server_address() takes it; the key of EAGLET_API_KEY goes along. kUsage.
+  static Result<ServerProbe> open(const std::string& url);
 
-/// `url` is "http://host:port". Each request waits at most `patience_seconds`.
-ServerRung probe_server(const std::string& url, double patience_seconds);
+  struct Look {
+    Readiness readiness;
+    bool completes = false;
+    /// Which rung failed and how: "GET /health says 503: loading"; empty when all hold.
+    std::string missing;
+  };
+  Look look();
+
+ private:
+  ServerProbe(std::unique_ptr<HttpPool> pool, std::string url)
+      : pool_(std::move(pool)), url_(std::move(url)) {}
+  std::unique_ptr<HttpPool> pool_;
+  std::string url_;
+};
 
 }  // namespace eaglet::apps

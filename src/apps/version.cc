@@ -60,14 +60,4 @@ Json version_facts(const BuildFacts& build) {
                 {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)}}}};
 }
 
-std::string version_text(const BuildFacts& build) {
-  const Json facts = version_facts(build);
-  std::string out = fmt::format("eaglet {} ({}, {}, {})\n", build.version, build.revision, build.build_type,
-                                build.compiler);
-  for (const auto& [name, version] : facts["libraries"].items())
-    out +=
-        fmt::format("  {:<14} {}\n", name, version.is_string() ? version.get<std::string>() : version.dump());
-  return out;
-}
-
 }  // namespace eaglet::apps

@@ -13,6 +13,5 @@ struct BuildFacts {
 
 /// What `eaglet --version` says: this build, and the libraries as they are loaded now.
 Json version_facts(const BuildFacts& build);
-std::string version_text(const BuildFacts& build);
 
 }  // namespace eaglet::apps

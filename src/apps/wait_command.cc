@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 
 #include "apps/command.h"
@@ -109,12 +110,14 @@ class Waiting {
     say("waiting", fmt::format("waiting for {}: {}; at most {} more", flags_.until, evidence,
                                human_duration(deadline_ - monotonic_seconds())));
   }
-  /// 0.5, 1, 2, then every 5 seconds.
-  void pause() {
-    sleep_until(std::min(monotonic_seconds() + step_, deadline_));
+  /// 0.5, 1, 2, then every 5 seconds. `status` is said when somebody sends SIGUSR1.
+  void pause(const std::function<std::string()>& status) {
+    sleep_until(std::min(monotonic_seconds() + step_, deadline_), [&] {
+      say("status", fmt::format("waiting for {}: {}; at most {} more", flags_.until, status(),
+                                human_duration(std::max(0.0, deadline_ - monotonic_seconds()))));
+    });
     step_ = std::min(5.0, 2 * step_);
   }
-  void hurry() { step_ = 0.5; }
 
  private:
   const WaitFlags& flags_;
@@ -165,24 +168,24 @@ int code_at_deadline(const Verdict& verdict) {
 }
 
 Status wait_for_server(const WaitFlags& flags, Waiting* waiting, Context& context) {
-  if (!monitor::starts_with(flags.target, "http://"))
-    return Status(StatusCode::kUsage, "a server is named by its address", flags.target,
-                  "for example http://127.0.0.1:8000");
-  constexpr const char* rungs[] = {"", "it accepts connections", "GET /health is well", "it lists a model",
-                                   "it completes a token: ready"};
-  ServerRung rung;
+  EAGLET_ASSIGN_OR_RETURN(ServerProbe probe, ServerProbe::open(flags.target));
+  ServerProbe::Look look;
   while (true) {
-    rung = probe_server(flags.target, 5);
-    for (int r = 1; r <= rung.reached; ++r)
-      waiting->milestone(rungs[r], true, std::string(rungs[r]) + (r == 3 ? " (" + rung.model + ")" : ""));
-    if (rung.reached == kServerReady) return {};
+    look = probe.look();
+    const ReadyRung reached = look.readiness.reached;
+    waiting->milestone("connection", reached >= ReadyRung::kConnection, "it accepts connections");
+    waiting->milestone("health", reached >= ReadyRung::kHealth, "GET /health is well");
+    waiting->milestone("model", reached >= ReadyRung::kReady, "it serves " + look.readiness.facts.model);
+    waiting->milestone("ready", look.completes, "it completes a token: ready");
+    if (look.completes) return {};
     if (interrupted()) return Status(StatusCode::kInterrupted, "interrupted while waiting");
-    if (waiting->over()) break;
-    waiting->still_waiting(rung.missing);
-    waiting->pause();
+    if (look.readiness.final || waiting->over()) break;
+    waiting->still_waiting(look.missing);
+    waiting->pause([&] { return look.missing; });
   }
-  waiting->say("deadline", "not ready: " + rung.missing);
-  context.verdict = watch_exit_code(rung.reached > 0 ? 1 : 3, flags.watch);
+  waiting->say("deadline", "not ready: " + look.missing);
+  const bool seen = look.readiness.reached > ReadyRung::kAddress;
+  context.verdict = watch_exit_code(look.readiness.final ? 2 : seen ? 1 : 3, flags.watch);
   return {};
 }
 
@@ -224,7 +227,10 @@ Status wait_for_run(const WaitFlags& flags, const Goal& goal, const monitor::Thr
     }
     if (interrupted()) return Status(StatusCode::kInterrupted, "interrupted while waiting");
     if (waiting->over()) break;
-    waiting->pause();
+    waiting->pause([&] {
+      return run.ok() ? std::string(state_word(verdict.state.state)) + ", " + verdict.headline
+                      : "nothing called '" + flags.target + "' yet";
+    });
   }
   waiting->say("deadline",
                "not reached: " + flags.until +

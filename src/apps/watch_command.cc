@@ -27,7 +27,7 @@ using monitor::Verdict;
 
 struct WatchFlags {
   WatchOptions watch;
-  std::string target, textfile, html, listen, watch_for, interval = "1s";
+  std::string target, host, textfile, html, listen, watch_for, interval = "1s";
   std::vector<std::string> compare;
   bool jsonl = false, once = false, ascii = false;
 };
@@ -45,7 +45,8 @@ class Watcher {
       EAGLET_ASSIGN_OR_RETURN(limit, parse_duration(flags_.watch_for));
     }
     interval_ = std::max(0.1, interval_);
-    EAGLET_ASSIGN_OR_RETURN(run_, open_run(flags_.target));
+    EAGLET_ASSIGN_OR_RETURN(
+        source_, open_verdicts(flags_.host, flags_.target, thresholds_, interval_, *context_.progress));
     if (!flags_.listen.empty()) {
       EAGLET_ASSIGN_OR_RETURN(
           server_, monitor::HttpServer::listen(flags_.listen,
@@ -70,8 +71,7 @@ class Watcher {
   Status loop(double limit) {
     double next = begin_;
     while (!interrupted() && !quit_) {
-      run_.sampler->sample();
-      verdict_ = monitor::make_verdict(run_.sampler->series(), thresholds_);
+      EAGLET_RETURN_IF_ERROR(source_->look(&verdict_));
       history_.add(verdict_);
       ++ticks_;
       show();
@@ -94,6 +94,7 @@ class Watcher {
     while (!interrupted() && !quit_) {
       const double left = until - monotonic_seconds();
       if (left <= 0) return;
+      if (take_save_request() && screen_ == nullptr) status_line();
       const double slice = std::min(left, 0.1);
       if (server_ != nullptr) server_->serve(screen_ == nullptr ? slice : 0.01);
       if (screen_ != nullptr) {
@@ -152,17 +153,25 @@ class Watcher {
     }
   }
 
+  /// SIGUSR1: how it goes, once, on the error stream (a live screen shows it anyway).
+  void status_line() const { write_whole(STDERR_FILENO, one_line() + "\n"); }
+
+  std::string one_line() const {
+    std::string text =
+        rfc3339_utc(verdict_.wall) + "  " + state_word(verdict_.state.state) + "  " + verdict_.headline;
+    if (verdict_.step >= 0) text += fmt::format("  step {}", verdict_.step);
+    const auto& loss = verdict_.log.series(verdict_.log.first_loss_name());
+    if (!loss.empty()) text += fmt::format("  {} {:.4g}", verdict_.log.first_loss_name(), loss.back().value);
+    return text;
+  }
+
   /// Not a terminal: a line when the state changes, and every half minute.
   void plain_line() {
     const std::string state = state_word(verdict_.state.state);
     if (state == plain_state_ && monotonic_seconds() < next_plain_) return;
     plain_state_ = state;
     next_plain_ = monotonic_seconds() + 30;
-    std::string text = rfc3339_utc(verdict_.wall) + "  " + state + "  " + verdict_.headline;
-    if (verdict_.step >= 0) text += fmt::format("  step {}", verdict_.step);
-    const auto& loss = verdict_.log.series(verdict_.log.first_loss_name());
-    if (!loss.empty()) text += fmt::format("  {} {:.4g}", verdict_.log.first_loss_name(), loss.back().value);
-    write_whole(STDOUT_FILENO, text + "\n");
+    write_whole(STDOUT_FILENO, one_line() + "\n");
   }
 
   void last_words(bool live) {
@@ -244,7 +253,7 @@ class Watcher {
   const WatchFlags& flags_;
   const monitor::Thresholds& thresholds_;
   Context& context_;
-  WatchedRun run_;
+  std::unique_ptr<VerdictSource> source_;
   std::unique_ptr<monitor::HttpServer> server_;
   std::unique_ptr<Screen> screen_;
   Verdict verdict_;
@@ -284,8 +293,12 @@ Run add_watch(CLI::App& app) {
       "  eaglet watch runs/mine                       live view; q leaves it, the run is not touched\n"
       "  eaglet watch 4711 --listen 127.0.0.1:9109    web page, and Prometheus metrics at /metrics\n"
       "  eaglet watch k25-a --jsonl --for 10m         one JSON object a second\n"
+      "  eaglet watch --host me@gpu7 runs/mine        a run on another machine; nothing stays there\n"
       "  eaglet watch --compare runs/a runs/b         what was set otherwise, and what it did");
   app.add_option("target", flags->target, "a process id, a run directory, a log file, or a name");
+  CLI::Option* host =
+      app.add_option("--host", flags->host, "watch a run on another machine, over your own ssh; drawn here")
+          ->type_name("USER@MACHINE");
   app.add_option("--listen", flags->listen,
                  "serve a page and /metrics there; loopback unless another address is given")
       ->type_name("ADDRESS");
@@ -298,6 +311,7 @@ Run add_watch(CLI::App& app) {
   app.add_option("--for", flags->watch_for, "stop after that long")->type_name("DURATION");
   app.add_flag("--ascii", flags->ascii, "no characters beyond ASCII");
   app.add_option("--compare", flags->compare, "two runs side by side")
+      ->excludes(host)
       ->expected(2)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("RUN");

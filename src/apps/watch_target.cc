@@ -37,8 +37,9 @@ Result<double> parse_duration(const std::string& text) {
   return seconds;
 }
 
-void sleep_until(double monotonic) {
+void sleep_until(double monotonic, const std::function<void()>& on_status) {
   while (!interrupted()) {
+    if (on_status && take_save_request()) on_status();
     const double left = monotonic - monotonic_seconds();
     if (left <= 0) return;
     std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left, 0.1)));

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "base/progress.h"
 #include "base/status.h"
 #include "monitor/sampler.h"
+#include "monitor/verdict.h"
 
 namespace eaglet::apps {
 
@@ -15,10 +18,27 @@ struct WatchedRun {
 };
 Result<WatchedRun> open_run(const std::string& target);
 
+/// Where verdicts come from: a run on this machine, or one on another.
+class VerdictSource {
+ public:
+  virtual ~VerdictSource() = default;
+  /// The verdict as it is now. The first call may take seconds, later ones do not wait for long.
+  virtual Status look(monitor::Verdict* verdict) = 0;
+};
+/// `host`: empty for this machine, else what ssh takes (host_link.h). `interval`: between two looks over
+/// there.
+Result<std::unique_ptr<VerdictSource>> open_verdicts(const std::string& host, const std::string& target,
+                                                     const monitor::Thresholds& thresholds, double interval,
+                                                     Progress& progress);
+/// One verdict after `seconds` of looking at a run on another machine.
+Result<monitor::Verdict> judge_on_host(const std::string& host, const std::string& target,
+                                       const monitor::Thresholds& thresholds, double seconds,
+                                       Progress& progress);
+
 /// "15s", "20m", "1h30m", "90": seconds. kUsage with an example otherwise.
 Result<double> parse_duration(const std::string& text);
 
-/// Sleeps until `monotonic` or an interrupt.
-void sleep_until(double monotonic);
+/// Sleeps until `monotonic` or an interrupt. `on_status` is called when somebody asks by SIGUSR1 how it goes.
+void sleep_until(double monotonic, const std::function<void()>& on_status = {});
 
 }  // namespace eaglet::apps

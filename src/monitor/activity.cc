@@ -86,6 +86,29 @@ void measure_ranks(const RunSeries& series, const RunView& first, const RunView&
   activity->tree_cpu_seconds = seconds;
 }
 
+/// Ranks by number only, and only when nobody has that number now: helpers that a rank starts and that come
+/// and go inherit its number with its environment.
+void find_gone_ranks(const RunSeries& series, Activity* activity) {
+  const RunView& last = series.views.back();
+  if (activity->ranks.empty()) return;
+  for (const std::size_t at : {std::size_t{0}, activity->first_view}) {
+    const RunView& then = series.views[at];
+    if (!then.processes) continue;
+    for (const std::size_t i : roles_of(then).ranks) {
+      const ProcessView& process = (*then.processes)[i];
+      const bool listed = std::any_of(activity->gone_ranks.begin(), activity->gone_ranks.end(),
+                                      [&](const GoneRank& gone) { return gone.pid == process.pid; });
+      const bool taken = std::any_of(activity->ranks.begin(), activity->ranks.end(),
+                                     [&](const RankActivity& rank) { return rank.rank == process.rank; });
+      if (process.rank < 0 || listed || taken || same_process(last, process) != nullptr) continue;
+      GoneRank gone{process.pid, process.rank, 0};
+      for (std::size_t v = series.views.size(); v-- > 0 && same_process(series.views[v], process) == nullptr;)
+        gone.seconds = seconds_between(series.views[v], last);
+      activity->gone_ranks.push_back(gone);
+    }
+  }
+}
+
 void measure_io(const RunView& first, const RunView& last, Activity* activity) {
   double read = 0, written = 0;
   bool known = false;
@@ -269,6 +292,7 @@ Activity activity_of(const RunSeries& series, const Thresholds& thresholds) {
   activity.processes_known = last.processes.has_value();
   if (last.processes) {
     measure_ranks(series, first, last, &activity);
+    find_gone_ranks(series, &activity);
     measure_io(first, last, &activity);
   }
   measure_devices(series, thresholds, &activity);

@@ -18,6 +18,12 @@ struct RankActivity {
   std::string wait_place;
 };
 
+/// A rank that was seen and is not there any more, while others are.
+struct GoneRank {
+  std::int64_t pid = -1, rank = -1;
+  double seconds = 0;  // since it was last seen
+};
+
 /// One device over the window: means of all views.
 struct DeviceActivity {
   std::int64_t index = -1;
@@ -42,6 +48,7 @@ struct Activity {
   bool processes_known = false, devices_known = false, io_known = false;
   Roles roles;  // of the last view
   std::vector<RankActivity> ranks;
+  std::vector<GoneRank> gone_ranks;
   double tree_cores = kNotKnown, worker_cores = kNotKnown, tree_cpu_seconds = kNotKnown;
   std::vector<DeviceActivity> devices;
   double busy_pct = kNotKnown, power_w = kNotKnown, above_idle = kNotKnown;  // means over devices

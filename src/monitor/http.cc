@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/random.h>
@@ -22,8 +21,7 @@
 namespace eaglet::monitor {
 namespace {
 
-constexpr std::size_t kMostConnections = 64, kLongestRequest = 16384, kMostPending = 8u << 20,
-                      kLongestAnswer = 4u << 20;
+constexpr std::size_t kMostConnections = 64, kLongestRequest = 16384, kMostPending = 8u << 20;
 constexpr double kIdleSeconds = 30, kKeepAliveSeconds = 15;
 
 std::string decoded(std::string_view text) {
@@ -83,19 +81,6 @@ std::string random_token() {
 
 bool is_loopback(const std::string& host) {
   return host == "127.0.0.1" || host == "localhost" || host == "::1" || host == "[::1]";
-}
-
-struct Socket {
-  int fd = -1;
-  ~Socket() {
-    if (fd >= 0) ::close(fd);
-  }
-};
-
-bool wait_for(int fd, short what, double deadline) {
-  pollfd wait = {fd, what, 0};
-  const double left = deadline - monotonic_seconds();
-  return left > 0 && ::poll(&wait, 1, static_cast<int>(1000 * left) + 1) > 0;
 }
 
 }  // namespace
@@ -234,79 +219,6 @@ void HttpServer::serve(double seconds) {
 void HttpServer::send_event(const std::string& id, const std::string& data) {
   for (Connection& connection : connections_)
     if (connection.events) connection.out += fmt::format("id: {}\ndata: {}\n\n", id, data);
-}
-
-Result<HttpAnswer> http_request(const std::string& url, const std::string& path, const std::string& body,
-                                double patience_seconds) {
-  constexpr std::string_view kScheme = "http://";
-  if (!starts_with(url, kScheme)) return Status(StatusCode::kUsage, "only http:// addresses are asked", url);
-  std::string authority = url.substr(kScheme.size());
-  authority = authority.substr(0, authority.find('/'));
-  const std::size_t colon = authority.rfind(':');
-  const std::string host = authority.substr(0, colon),
-                    port = colon == std::string::npos ? "80" : authority.substr(colon + 1);
-  const double deadline = monotonic_seconds() + patience_seconds;
-  addrinfo hints = {}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0 || found == nullptr)
-    return Status(StatusCode::kUnavailable, "no such host", host);
-  Socket socket;
-  bool connected = false;
-  for (const addrinfo* at = found; at != nullptr && !connected; at = at->ai_next) {
-    if (socket.fd >= 0) ::close(socket.fd);
-    socket.fd = ::socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (socket.fd < 0) continue;
-    connected = ::connect(socket.fd, at->ai_addr, at->ai_addrlen) == 0;
-    if (connected || errno != EINPROGRESS || !wait_for(socket.fd, POLLOUT, deadline)) continue;
-    int error = 0;
-    socklen_t size = sizeof error;
-    connected = ::getsockopt(socket.fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
-  }
-  ::freeaddrinfo(found);
-  if (!connected) return Status(StatusCode::kUnavailable, "nothing listens there", url);
-  std::string request = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n",
-                                    body.empty() ? "GET" : "POST", path, authority);
-  if (!body.empty())
-    request += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
-  request += "\r\n" + body;
-  std::size_t sent = 0;
-  while (sent < request.size() && wait_for(socket.fd, POLLOUT, deadline)) {
-    const ssize_t wrote = ::send(socket.fd, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
-    if (wrote <= 0) break;
-    sent += static_cast<std::size_t>(wrote);
-  }
-  std::string text;
-  char block[8192];
-  while (text.size() < kLongestAnswer && wait_for(socket.fd, POLLIN, deadline)) {
-    const ssize_t got = ::recv(socket.fd, block, sizeof block, 0);
-    if (got <= 0) break;
-    text.append(block, static_cast<std::size_t>(got));
-  }
-  const auto first = words(std::string_view(text).substr(0, text.find('\r')));
-  HttpAnswer answer;
-  if (first.size() >= 2 && starts_with(first[0], "HTTP/"))
-    answer.status = static_cast<int>(whole_number(first[1]).value_or(0));
-  if (answer.status == 0)
-    return Status(StatusCode::kUnavailable, "it accepts connections, but does not answer in time",
-                  url + path);
-  const std::size_t end = text.find("\r\n\r\n");
-  const std::string head = lower(std::string_view(text).substr(0, end));
-  std::string_view rest =
-      end == std::string::npos ? std::string_view() : std::string_view(text).substr(end + 4);
-  if (!contains(head, "transfer-encoding: chunked")) {
-    answer.body = std::string(rest);
-    return answer;
-  }
-  while (!rest.empty()) {
-    const std::size_t line = rest.find("\r\n");
-    if (line == std::string_view::npos) break;
-    const auto size =
-        static_cast<std::size_t>(std::strtoul(std::string(rest.substr(0, line)).c_str(), nullptr, 16));
-    if (size == 0 || line + 2 + size > rest.size()) break;
-    answer.body += rest.substr(line + 2, size);
-    rest.remove_prefix(std::min(rest.size(), line + 2 + size + 2));
-  }
-  return answer;
 }
 
 }  // namespace eaglet::monitor

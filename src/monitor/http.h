@@ -10,8 +10,11 @@
 
 namespace eaglet::monitor {
 
-/// A small HTTP/1.1 server and client on plain sockets. A library would do, but libllama brings its own copy
-/// of the usual one in another version, and two copies in one program cannot be told apart by the linker.
+/// A small HTTP/1.1 server on plain sockets. A library would do, and cpp-httplib is in Debian; but libllama
+/// is linked with its own copy of it in another version. That one is header-only: its inline functions have
+/// the same names in both, the linker keeps whichever it meets first, and code compiled for the one layout of
+/// a struct then runs on the other. So the room that must also build alone has what it needs, GET and one
+/// reply, of its own. As a client of servers there is `client`, over curl.
 
 struct HttpRequest {
   std::string method, path, host;            // path without the query
@@ -59,14 +62,5 @@ class HttpServer {
   Handler handler_;
   std::vector<Connection> connections_;
 };
-
-struct HttpAnswer {
-  int status = 0;
-  std::string body;
-};
-/// GET, or POST when there is a body. `url` is "http://host:port". kUnavailable: nobody listens or no answer
-/// in time.
-Result<HttpAnswer> http_request(const std::string& url, const std::string& path, const std::string& body,
-                                double patience_seconds);
 
 }  // namespace eaglet::monitor

@@ -223,6 +223,16 @@ void add_ranks(const Case& c, Judgements* all) {
   Judgement j =
       judgement("ranks", fits ? Level::kOk : Level::kWarn, fmt::format("{} of {:.0f} ranks", seen, world));
   if (!fits) j.advice = "a rank is missing, or the rest run on another machine";
+  std::size_t holding = 0;
+  for (const DeviceActivity& device : c.activity.devices) holding += device.used_bytes > 1e9;
+  const bool trains = c.state.phase == Phase::kTrain && c.activity.last_step > 0;
+  if (fits && trains && c.activity.devices.size() >= seen && holding < seen) {
+    j.level = Level::kWarn;
+    j.reason = fmt::format("{} ranks, {} GPUs hold memory", seen, holding);
+    j.advice = "two ranks may share a GPU: compare LOCAL_RANK and CUDA_VISIBLE_DEVICES of each";
+  }
+  j.value = static_cast<double>(seen);
+  j.threshold = fmt::format("{:.0f} ranks, each with a GPU of its own", world);
   all->push_back(j);
 }
 
@@ -257,10 +267,20 @@ void add_bandwidth(const Case& c, Judgements* all) {
   const double got = c.activity.read_bytes_per_second;
   if (per_token <= 2 || speed.empty() || !(got > 0)) return;
   const double needed = speed.back().value * per_token;
-  if (needed < 50e6 || got > 0.5 * needed) return;
-  Judgement j = judgement("bandwidth", Level::kOk,
-                          fmt::format("needs {}/s of states, reads {}/s (the rest from memory)",
-                                      human_bytes(needed), human_bytes(got)));
+  if (needed < 50e6) return;
+  const auto& waits = c.series.log.series("data_wait_share");
+  const double wait = waits.empty() ? 0 : waits.back().value;
+  const bool from_memory = got <= 0.5 * needed;
+  const bool slow = !from_memory && wait > c.thresholds.fetch_warn;
+  Judgement j = judgement("bandwidth", slow ? Level::kWarn : Level::kOk,
+                          fmt::format("needs {}/s of states, reads {}/s{}", human_bytes(needed),
+                                      human_bytes(got), from_memory ? " (the rest from memory)" : ""));
+  if (slow) {
+    j.reason += fmt::format(" and waits {:.0f} % of the time: the storage gives no more", 100 * wait);
+    j.advice = "states on a local disk, fewer captured layers, or states in fewer bits";
+  }
+  j.window_seconds = c.activity.span_seconds;
+  j.threshold = fmt::format("warn: reads them from the disk and waits > {}", c.thresholds.fetch_warn);
   j.value = needed;
   j.unit = "bytes/s";
   all->push_back(j);

@@ -7,6 +7,7 @@
 #include "monitor/draft_cost.h"
 #include "monitor/evidence.h"
 #include "monitor/judges.h"
+#include "monitor/kernel_log.h"
 
 namespace eaglet::monitor {
 namespace {
@@ -39,6 +40,15 @@ Reading low_power_reading(const Case& c) {
   return {Level::kOk, "GPUs idle", ""};
 }
 
+/// One core per rank at its limit, loaders that are not, and little to read: the program itself is too slow.
+bool starved_by_launch(const Case& c) {
+  const Activity& a = c.activity;
+  if (a.ranks.empty() || a.read_bytes_per_second > 20e6) return false;
+  for (const RankActivity& rank : a.ranks)
+    if (!(rank.cores > c.thresholds.launch_core && rank.cores < 1.5)) return false;
+  return a.roles.workers.empty() || !(a.worker_cores > 0.8 * static_cast<double>(a.roles.workers.size()));
+}
+
 Reading read_signals(const Case& c) {
   const Activity& a = c.activity;
   const Thresholds& t = c.thresholds;
@@ -63,6 +73,14 @@ Reading read_signals(const Case& c) {
                   "{:.0f} % of the time no kernel runs, loader workers at {:.1f} cores each: starved by data",
                   100 - a.busy_pct, per_worker),
               "more workers, data on a local disk, larger prefetch"};
+    if (starved_by_launch(c))
+      return {
+          Level::kWarn,
+          fmt::format(
+              "gaps: {:.0f} % of the time no kernel runs, each rank keeps one core busy: starved by launch",
+              100 - a.busy_pct),
+          "tiny kernels or Python between them: longer packs, torch.compile or CUDA graphs, fewer .item() "
+          "calls"};
     return {Level::kWarn, fmt::format("gaps: {:.0f} % of the time no kernel runs", 100 - a.busy_pct),
             "launch-bound (tiny kernels) or starved: see data_wait and the cores of the loaders"};
   }
@@ -97,8 +115,7 @@ void add_faults(const Case& c, Judgements* all) {
       all->push_back(
           judgement("lost", Level::kCrit, name + " is lost or needs a reset: reboot or reseat, see dmesg"));
     for (const std::int64_t xid : device.xids) {
-      constexpr std::int64_t kFatal[] = {48, 63, 64, 74, 79, 94, 95, 119, 120};
-      const bool fatal = std::find(std::begin(kFatal), std::end(kFatal), xid) != std::end(kFatal);
+      const bool fatal = is_fatal_xid(xid);
       Judgement j =
           judgement("xid", fatal ? Level::kCrit : Level::kWarn, fmt::format("{} reported Xid {}", name, xid));
       j.advice = fatal ? "a fault of the board or its link: drain this machine"
@@ -209,6 +226,30 @@ void add_unaccounted(const Case& c, Judgements* all) {
   }
 }
 
+/// Somebody else on a GPU of ours. In a container the pids are another namespace's: nothing can be said.
+void add_neighbours(const Case& c, Judgements* all) {
+  const RunView& last = c.series.views.back();
+  if (!last.device_processes || !last.processes || c.series.in_container) return;
+  const auto ours = [&](std::int64_t pid) {
+    return std::any_of(last.processes->begin(), last.processes->end(),
+                       [&](const auto& p) { return p.pid == pid; });
+  };
+  for (const DeviceProcess& other : *last.device_processes) {
+    const bool shared = std::any_of(last.device_processes->begin(), last.device_processes->end(),
+                                    [&](const auto& p) { return p.device == other.device && ours(p.pid); });
+    if (!shared || ours(other.pid) || !(other.bytes > c.thresholds.stale_gpu_bytes)) continue;
+    Judgement j = judgement("shared_gpu", Level::kWarn,
+                            fmt::format("pid {}, not of this run, has {:.1f} GiB on GPU {}", other.pid,
+                                        other.bytes / kGiB, other.device));
+    j.value = other.bytes;
+    j.unit = "bytes";
+    j.threshold = fmt::format("warn > {}", human_bytes(c.thresholds.stale_gpu_bytes));
+    j.advice = "two programs on a GPU slow each other down: give each its own";
+    j.next = fmt::format("ps -fp {}", other.pid);
+    all->push_back(j);
+  }
+}
+
 void add_spread(const Case& c, Judgements* all) {
   if (const RankActivity* odd = odd_rank(c.activity, c.thresholds); odd != nullptr && c.activity.views > 1) {
     const bool late = c.state.state == RunState::kStalled || c.state.state == RunState::kLate;
@@ -273,6 +314,7 @@ Judgements judge_hardware(const Case& c) {
     add_slow_reasons(c, &all);
     add_memory(c, &all);
     add_unaccounted(c, &all);
+    add_neighbours(c, &all);
     add_spread(c, &all);
   } else if (!devices && !c.series.live) {
     all.push_back(judgement("power", Level::kUnknown, "no view of the GPUs"));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "monitor/draft_cost.h"
 #include "monitor/judges.h"
 
 namespace eaglet::monitor {
@@ -44,6 +45,7 @@ void add_oom(const Case& c, Judgements* all) {
 void add_quota(const Case& c, Judgements* all) {
   const HostView& first = c.series.views[c.activity.first_view].host;
   const HostView& last = c.series.views.back().host;
+  if (!(c.activity.span_seconds > 0)) return;
   const double share = (last.throttled_seconds - first.throttled_seconds) / c.activity.span_seconds;
   if (!(share > c.thresholds.throttled_warn)) return;
   Judgement j =
@@ -77,6 +79,9 @@ void add_disk(const Case& c, Judgements* all) {
   if (std::isnan(host.disk_free)) return;
   double checkpoint = 0;
   for (const CheckpointSeen& seen : c.activity.checkpoints) checkpoint = std::max(checkpoint, seen.bytes);
+  // Before the first one: weights in bf16, and two moments in fp32 of what is trained.
+  if (const auto shape = draft_shape(c.config); checkpoint <= 0 && shape)
+    checkpoint = 2 * total_parameters(*shape) + 8 * trainable_parameters(*shape);
   const bool full = checkpoint > 0 && host.disk_free < c.thresholds.disk_free_checkpoints * checkpoint;
   const bool low = host.disk_free < c.thresholds.disk_free_warn * host.disk_total;
   Judgement j = judgement("disk",
@@ -93,6 +98,15 @@ void add_disk(const Case& c, Judgements* all) {
                             100 * c.thresholds.disk_free_warn);
   if (j.level != Level::kOk) j.advice = "free space where checkpoints go: " + host.disk_path;
   all->push_back(j);
+  if (!(host.inodes_total > 0) || host.inodes_free >= c.thresholds.disk_free_warn * host.inodes_total) return;
+  Judgement files =
+      judgement("inodes", Level::kWarn,
+                fmt::format("room for {:.0f} more files where checkpoints go", host.inodes_free));
+  files.value = host.inodes_free;
+  files.unit = "files";
+  files.threshold = fmt::format("warn < {:.0f} %", 100 * c.thresholds.disk_free_warn);
+  files.advice = "remove small files: " + host.disk_path;
+  all->push_back(files);
 }
 
 /// Runs without a GPU: cores against the cores they may use.

@@ -200,7 +200,15 @@ void add_accuracy(const Case& c, Judgements* all) {
       j.reason += fmt::format(" at step {}: no better than chance", acc.back().step);
       j.advice = "check the vocabulary map and the shift between states and tokens";
     }
-    j.threshold = "above 10 / V by step 20";
+    if (j.level == Level::kOk && !warm_started(c) && !c.series.log.resumed &&
+        static_cast<double>(acc.back().step) >= c.thresholds.accuracy_steps &&
+        last_median(acc, 20) < c.thresholds.accuracy_min) {
+      j.level = Level::kWarn;
+      j.reason += fmt::format(" at step {}, below {}", acc.back().step, c.thresholds.accuracy_min);
+      j.advice = "accuracy moves before the loss looks good: check the shift, the mask, and lr";
+    }
+    j.threshold = fmt::format("above 10 / V by step 20, {} by step {:.0f}", c.thresholds.accuracy_min,
+                              c.thresholds.accuracy_steps);
     all->push_back(j);
     return;
   }

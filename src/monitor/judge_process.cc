@@ -129,6 +129,26 @@ void add_states(const Case& c, Judgements* all) {
   }
 }
 
+/// The others wait for it in the next collective and will for long: their own time-out is ten minutes.
+void add_gone_ranks(const Case& c, Judgements* all) {
+  if (c.series.log.finished || c.state.state == RunState::kDead || c.state.state == RunState::kFinished)
+    return;
+  for (const GoneRank& gone : c.activity.gone_ranks) {
+    if (gone.seconds < c.thresholds.rank_gone_seconds) continue;
+    Judgement j = judgement("rank_gone", Level::kCrit,
+                            fmt::format("rank {} (pid {}) has been gone for {}, {} others go on", gone.rank,
+                                        gone.pid, human_duration(gone.seconds), c.activity.ranks.size()));
+    j.value = gone.seconds;
+    j.unit = "s";
+    j.threshold = fmt::format("crit after {}", human_duration(c.thresholds.rank_gone_seconds));
+    j.advice =
+        "end the others and start again from the last checkpoint; why it ended stands in its own log, or in "
+        "dmesg";
+    j.next = "eaglet orphans";
+    all->push_back(std::move(j));
+  }
+}
+
 void add_log(const Case& c, Judgements* all) {
   if (!c.state.silence.empty()) {
     Judgement j = judgement("log", Level::kOk, c.state.silence);
@@ -162,6 +182,7 @@ Judgements judge_process(const Case& c) {
   add_cpu(c, &all);
   add_run_wait(c, &all);
   add_states(c, &all);
+  add_gone_ranks(c, &all);
   add_log(c, &all);
   add_orphans(c, &all);
   return all;

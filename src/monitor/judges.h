@@ -22,7 +22,10 @@ struct Case {
 Judgements judge_process(const Case& c);
 Judgements judge_hardware(const Case& c);
 Judgements judge_host(const Case& c);  // memory, shared memory, disk, CPU quota: layer hardware
+Judgements judge_slow(const Case& c);  // growth, energy, the kernel's log: layer hardware
 Judgements judge_configuration(const Case& c);
+Judgements judge_data(const Case& c);  // vocabulary maps, data files, workers: layers configuration, process
 Judgements judge_learning(const Case& c);
+Judgements judge_outcome(const Case& c);  // plateau, clipping, what a server measured: layer learning
 
 }  // namespace eaglet::monitor

@@ -152,6 +152,12 @@ void LogReader::json_event(const std::string& event, const std::string& message,
     set_phase(LogPhase::kSave);
     facts_.checkpoints.push_back(message);
     if (facts_.checkpoints.size() > 64) facts_.checkpoints.erase(facts_.checkpoints.begin());
+  } else if (event == "warning" && starts_with(message, "weights of rank ")) {
+    LogError drift;
+    drift.kind = "ranks_differ";
+    drift.text = message.substr(0, 300);
+    drift.line = static_cast<std::int64_t>(facts_.lines);
+    if (facts_.errors.size() < kMostErrors) facts_.errors.push_back(std::move(drift));
   } else if (event == "validation") {
     set_phase(LogPhase::kValidate);
   } else if (event == "phase") {

@@ -1,6 +1,9 @@
 #include "monitor/prometheus.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -45,7 +48,43 @@ TEST(Prometheus, TheParserIsStrict) {
   EXPECT_TRUE(std::isnan(samples->front().value));
 }
 
-TEST(Http, ServerAndClient) {
+struct Answer {
+  int status = 0;
+  std::string body;
+};
+
+/// One exchange with a port of this machine, whole in and whole out; status 0 when nobody answers.
+Answer ask(int port, const std::string& path, const std::string& body = "") {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string text;
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) {
+    std::string request = (body.empty() ? "GET " : "POST ") + path +
+                          " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(port) +
+                          "\r\nConnection: close\r\n";
+    if (!body.empty()) request += "Content-Length: " + std::to_string(body.size()) + "\r\n";
+    request += "\r\n" + body;
+    EXPECT_EQ(::send(fd, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+    char bytes[4096];
+    for (ssize_t got; (got = ::recv(fd, bytes, sizeof bytes, 0)) > 0;)
+      text.append(bytes, static_cast<std::size_t>(got));
+  }
+  ::close(fd);
+  Answer answer;
+  if (text.size() > 12) answer.status = std::atoi(text.c_str() + 9);
+  if (const std::size_t end = text.find("\r\n\r\n"); end != std::string::npos)
+    answer.body = text.substr(end + 4);
+  return answer;
+}
+
+int port_of(const std::string& url) {
+  return std::atoi(url.c_str() + url.rfind(':') + 1);
+}
+
+TEST(Http, Server) {
   auto server = HttpServer::listen("127.0.0.1:0", [](const HttpRequest& request) {
     HttpReply reply;
     reply.body = request.path + "?" + (request.query.count("q") != 0 ? request.query.at("q") : "");
@@ -53,20 +92,18 @@ TEST(Http, ServerAndClient) {
     return reply;
   });
   ASSERT_TRUE(server.ok()) << server.status().message();
-  const std::string url = (*server)->url();
+  const int port = port_of((*server)->url());
   std::atomic<bool> done = false;
   std::thread serving([&] {
     while (!done) (*server)->serve(0.05);
   });
-  const auto answer = http_request(url, "/a%20b?q=1%2B2", "", 5);
-  ASSERT_TRUE(answer.ok()) << answer.status().message();
-  EXPECT_EQ(answer->status, 200);
-  EXPECT_EQ(answer->body, "/a b?1+2");
-  EXPECT_EQ(http_request(url, "/nothing", "", 5)->status, 404);
-  EXPECT_EQ(http_request(url, "/", "a body", 5)->status, 405);
+  const Answer answer = ask(port, "/a%20b?q=1%2B2");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.body, "/a b?1+2");
+  EXPECT_EQ(ask(port, "/nothing").status, 404);
+  EXPECT_EQ(ask(port, "/", "a body").status, 405);
   done = true;
   serving.join();
-  EXPECT_FALSE(http_request("http://127.0.0.1:1", "/", "", 1).ok());
   EXPECT_EQ(HttpServer::listen("nowhere:x", nullptr).status().code(), StatusCode::kUsage);
 }
 
@@ -76,14 +113,13 @@ TEST(Http, AWiderAddressNeedsItsToken) {
   const std::string url = (*server)->url();
   const std::size_t token = url.find("?token=");
   ASSERT_NE(token, std::string::npos) << url;
-  const std::string local =
-      "http://127.0.0.1:" + url.substr(url.rfind(':') + 1, token - 1 - url.rfind(':') - 1);
+  const int port = port_of(url);
   std::atomic<bool> done = false;
   std::thread serving([&] {
     while (!done) (*server)->serve(0.05);
   });
-  EXPECT_EQ(http_request(local, "/", "", 5)->status, 403);
-  EXPECT_EQ(http_request(local, "/" + url.substr(token), "", 5)->status, 200);
+  EXPECT_EQ(ask(port, "/").status, 403);
+  EXPECT_EQ(ask(port, "/" + url.substr(token)).status, 200);
   done = true;
   serving.join();
 }

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "monitor/log_reader.h"
+#include "monitor/slow_signals.h"
 #include "monitor/verdict.h"
 
 namespace eaglet::monitor {
@@ -32,6 +33,15 @@ struct Second {
   std::string loss = "";
   const char* wait_place = "";
   bool compile_workers = false;
+  int workers_lost = 0;
+  int rank_lost = -1;
+  double paused = 0;     // seconds that the clock jumped so far
+  bool rotated = false;  // the log began anew
+  double rank_gb = 20, joules_per_second = 0;
+  std::string extra = "";  // more of a record: " full_acc_0=0.7"
+  std::string kernel = "";
+  double served = kNotKnown;
+  Json config;
 };
 
 struct Scenario {
@@ -55,6 +65,13 @@ class World {
   void second(double t) {
     Second now;
     s_.run(t, &now);
+    if (now.rotated && !rotated_) {
+      rotated_ = true;
+      reader_ = LogReader();
+      records_ = 0;
+      bytes_ = 0;
+    }
+    paused_ = now.paused;
     if (!now.says.empty() && now.says != said_) {
       said_ = now.says;
       log(now.says + "\n", t);
@@ -64,13 +81,16 @@ class World {
       while (step_ + 1 <= static_cast<std::int64_t>(progress_)) {
         ++step_;
         if (now.prints && step_ % s_.print_every == 0) {
+          ++records_;
+          logged_step_ = step_;
           const std::string loss =
               now.loss.empty()
                   ? fmt::format("{:.3f}", 6.5 + 4.5 * std::exp(-static_cast<double>(step_) / 400))
                   : now.loss;
-          const double clock = std::fmod(t + 36000, 86400);
-          log(fmt::format("[{:02}:{:02}:{:02}] step={} loss={} lr=1e-4\n", static_cast<int>(clock / 3600),
-                          static_cast<int>(clock / 60) % 60, static_cast<int>(clock) % 60, step_, loss),
+          const double clock = std::fmod(t + now.paused + 36000, 86400);
+          log(fmt::format("[{:02}:{:02}:{:02}] step={} loss={} lr=1e-4{}\n", static_cast<int>(clock / 3600),
+                          static_cast<int>(clock / 60) % 60, static_cast<int>(clock) % 60, step_, loss,
+                          now.extra),
               t);
         }
       }
@@ -78,21 +98,27 @@ class World {
     view(t, now);
   }
 
-  RunSeries& series() { return series_; }
+  /// The log's facts are copied for a verdict only: they are long.
+  const RunSeries& series() {
+    series_.log = reader_.facts();
+    return series_;
+  }
 
  private:
   void log(const std::string& text, double t) {
     reader_.feed(text);
-    mtime_ = kStart + t;
+    mtime_ = kStart + t + paused_;
     bytes_ += static_cast<double>(text.size());
   }
 
   void view(double t, const Second& now) {
     RunView view;
-    view.wall = kStart + t;
+    view.wall = kStart + t + now.paused;
     view.monotonic = t;
     view.only_this_run = true;
     view.host.oom_kills = now.oom_kills;
+    view.host.memory_total = 512e9;
+    joules_ += now.joules_per_second;
     std::vector<ProcessView> processes;
     if (!now.dead) {
       for (int r = 0; r < s_.ranks; ++r) {
@@ -102,13 +128,14 @@ class World {
         p.rank = r;
         p.state = now.state;
         p.wait_place = now.wait_place;
+        p.rss_bytes = now.rank_gb * 1e9;
         p.read_chars = p.read_bytes = read_ += now.read_rate / s_.ranks;
         p.write_chars = p.write_bytes = written_ += now.write_rate / s_.ranks;
-        processes.push_back(p);
+        if (r != now.rank_lost) processes.push_back(p);
         worker_cpu_ += now.worker_cores;
         ProcessView w = process(200 + r, "pt_data_worker", worker_cpu_ / s_.ranks, t);
         w.parent = 100 + r;
-        processes.push_back(w);
+        if (r >= now.workers_lost) processes.push_back(w);
       }
       if (now.compile_workers) processes.push_back(process(300, "python compile_worker", 4 * t, t));
     }
@@ -126,18 +153,23 @@ class World {
         device.limit_w = 700;
         device.used_bytes = (now.dead ? 0.5 : now.memory_gb) * 1e9;
         device.total_bytes = 80e9;
+        device.energy_j = joules_;
         view.devices->push_back(device);
         if (!now.dead) view.device_processes->push_back({100 + d, d, now.memory_gb * 1e9});
       }
     }
-    series_.log = reader_.facts();
     series_.log_known = true;
     series_.live = true;
     view.log.known = true;
     view.log.bytes = bytes_;
     view.log.mtime = mtime_;
-    view.log.records = series_.log.records;
-    view.log.last_step = series_.log.last_step;
+    view.log.records = records_;
+    view.log.last_step = logged_step_;
+    if (std::fmod(t, 30) == 0) series_.slow.push_back(slow_point_of(view, reader_.facts()));
+    if (!now.kernel.empty() && !series_.kernel) series_.kernel = {*parse_kernel_record(now.kernel)};
+    series_.served_acceptance = now.served;
+    if (!now.config.is_null()) series_.config = now.config;
+    if (!series_.views.empty() && was_paused(series_.views.back(), view)) series_.views.clear();
     series_.views.push_back(std::move(view));
     std::erase_if(series_.views, [&](const RunView& v) { return t - v.monotonic > 90; });
   }
@@ -158,9 +190,11 @@ class World {
   RunSeries series_;
   LogReader reader_;
   std::string said_;
-  double cpu_[16] = {}, worker_cpu_ = 0, read_ = 0, written_ = 0, progress_ = 0, bytes_ = 0,
+  double cpu_[16] = {}, worker_cpu_ = 0, read_ = 0, written_ = 0, progress_ = 0, bytes_ = 0, joules_ = 0,
          mtime_ = kNotKnown;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, records_ = 0, logged_step_ = -1;
+  bool rotated_ = false;
+  double paused_ = 0;
 };
 
 bool in_state(const Verdict& v, RunState state) {
@@ -170,6 +204,12 @@ bool warned(const Verdict& v, const char* name, Level level) {
   for (const Judgement& j : v.judgements)
     if (j.name == name && j.level == level) return true;
   return false;
+}
+
+std::string reason_of(const Verdict& v, const char* name) {
+  for (const Judgement& j : v.judgements)
+    if (j.name == name) return j.reason;
+  return {};
 }
 
 void stop(Second* s) {
@@ -292,6 +332,119 @@ std::vector<Scenario> scenarios() {
                    s->worker_cores = 0.97;
                  },
                  [](const Verdict& v) { return warned(v, "power", Level::kWarn); }});
+  all.push_back({"machine paused for an hour", nullptr, 0, 0, 900,
+                 [](double t, Second* s) { s->paused = t >= 400 ? 3600 : 0; }, nothing});
+  all.push_back(
+      {"log rotated", nullptr, 0, 0, 900, [](double t, Second* s) { s->rotated = t >= 400; }, nothing});
+  all.push_back({"rank 2 dead, the others spin", "crit, rank named", 600, 60, 1000,
+                 [](double t, Second* s) {
+                   if (t < 600) return;
+                   spin(s);
+                   s->rank_lost = 2;
+                 },
+                 [](const Verdict& v) {
+                   return warned(v, "rank_gone", Level::kCrit) &&
+                          v.headline.find("rank 2 (pid 102)") != std::string::npos;
+                 }});
+  all.push_back({"warm start did not take", "crit, first_loss", 0, 15, 200,
+                 [](double, Second* s) {
+                   s->config = {{"from", "drafts/old"}, {"draft_vocab_size", 32000}};
+                   s->extra = " loss_0=10.31";
+                 },
+                 [](const Verdict& v) { return warned(v, "first_loss", Level::kCrit); }});
+  all.push_back({"nothing is packed", "warn, packing", 0, 15, 200,
+                 [](double, Second* s) {
+                   s->config = {{"train_batches", 35446},
+                                {"train_samples", 37312},
+                                {"max_seq_len", 8192},
+                                {"real_tokens", 80200000}};
+                 },
+                 [](const Verdict& v) { return warned(v, "packing", Level::kWarn); }});
+  all.push_back(
+      {"starved by launch", "warn, power: launch", 300, 120, 600,
+       [](double t, Second* s) {
+         s->read_rate = 1e6;
+         if (t < 300) return;
+         s->busy = 45;
+         s->watts = 210;
+         s->rank_cores = 1.0;
+         s->worker_cores = 0.1;
+       },
+       [](const Verdict& v) { return reason_of(v, "power").find("by launch") != std::string::npos; }});
+  all.push_back({"two of four loader workers died", "warn, workers", 300, 120, 600,
+                 [](double t, Second* s) {
+                   s->config = {{"num_workers", 1}};
+                   if (t >= 300) s->workers_lost = 2;
+                 },
+                 [](const Verdict& v) { return warned(v, "workers", Level::kWarn); }});
+  all.push_back({"memory leak of 2.4 % in 10 min", "warn, memory_growth", 0, 1860, 2000,
+                 [](double t, Second* s) { s->rank_gb = 20 + 0.005 * t; },
+                 [](const Verdict& v) { return warned(v, "memory_growth", Level::kWarn); }});
+  all.push_back({"GPU memory grows by 1.5 % in 10 min", "warn, gpu_memory_growth", 0, 1860, 2000,
+                 [](double t, Second* s) { s->memory_gb = 40 + 0.002 * t; },
+                 [](const Verdict& v) { return warned(v, "gpu_memory_growth", Level::kWarn); }});
+  all.push_back({"healthy, memory flat after 10 min", nullptr, 0, 0, 3000,
+                 [](double t, Second* s) {
+                   s->rank_gb = 20 + 0.02 * std::min(t, 600.0);
+                   s->memory_gb = 30 + 0.02 * std::min(t, 600.0);
+                 },
+                 nothing});
+  all.push_back({"a token costs a third more energy", "warn, energy", 3600, 900, 4600,
+                 [](double t, Second* s) {
+                   s->extra = " tokens_per_s=4000";
+                   s->joules_per_second = t < 3600 ? 2000 : 2700;
+                 },
+                 [](const Verdict& v) { return warned(v, "energy", Level::kWarn); }});
+  all.push_back({"Xid 79 in the kernel's log", "crit, xid", 300, 30, 400,
+                 [](double t, Second* s) {
+                   if (t >= 300)
+                     s->kernel =
+                         "4,9,7,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=101, GPU has fallen off the bus.";
+                 },
+                 [](const Verdict& v) { return warned(v, "xid", Level::kCrit); }});
+  all.push_back({"killed, the kernel's log says why", "DEAD, memory", 300, 30, 400,
+                 [](double t, Second* s) {
+                   s->dead = t >= 300;
+                   if (s->dead) s->kernel = "3,9,7,-;Out of memory: Killed process 101 (python) total-vm:1kB";
+                 },
+                 [](const Verdict& v) {
+                   return in_state(v, RunState::kDead) &&
+                          v.headline.find("by the kernel for memory") != std::string::npos;
+                 }});
+  all.push_back({"plateau for 1000 steps", "told, plateau", 900, 900, 2000,
+                 [](double t, Second* s) {
+                   if (t > 300) s->loss = "3.2";
+                 },
+                 [](const Verdict& v) { return warned(v, "plateau", Level::kOk); }});
+  all.push_back(
+      {"every gradient is cut", "told, clipping", 0, 100, 200,
+       [](double, Second* s) {
+         s->config = {{"max_grad_norm", 1.0}};
+         s->extra = " grad_norm=3.5";
+       },
+       [](const Verdict& v) { return reason_of(v, "clipping").find("100 %") != std::string::npos; }});
+  all.push_back({"served at 1.02, trained to 2.3", "crit, served", 300, 30, 400,
+                 [](double t, Second* s) {
+                   s->extra = " full_acc_0=0.7 full_acc_1=0.6";
+                   if (t >= 300) s->served = 1.02;
+                 },
+                 [](const Verdict& v) { return warned(v, "served", Level::kCrit); }});
+  all.push_back(
+      {"weights of a rank drifted apart", "crit, replicas", 300, 30, 400,
+       [](double t, Second* s) {
+         s->dead = t >= 300;
+         s->steps = t < 298;
+         if (t >= 299)
+           s->says =
+               R"({"event":"warning","t":1,"step":40,"message":"weights of rank 2 are not those of rank 0)"
+               R"( after step 40: nothing is saved"})";
+       },
+       [](const Verdict& v) {
+         return warned(v, "replicas", Level::kCrit) && v.headline.find("rank 2") != std::string::npos;
+       }});
+  all.push_back({"accuracy stays at 2 %", "warn, accuracy", 640, 60, 800,
+                 [](double, Second* s) { s->extra = " full_acc_0=0.02"; },
+                 [](const Verdict& v) { return warned(v, "accuracy", Level::kWarn); }});
   all.push_back({"NaN", "crit, finite", 300, 30, 400,
                  [](double t, Second* s) {
                    if (t >= 300) s->loss = "nan";

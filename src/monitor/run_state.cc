@@ -146,6 +146,10 @@ class StateRule {
       v_.evidence.push_back({"status", cause, false});
     } else if (series_.log_known && series_.log.interrupted) {
       cause = "interrupted: " + series_.log.finished_line;
+    } else if (const KernelLine* line = kernel_killed(); line != nullptr) {
+      cause = fmt::format("killed by the kernel for memory (pid {}, {})", line->pid, line->name);
+      v_.evidence.push_back({"kernel", "the kernel's log: " + line->text, false});
+      v_.advice = "fewer workers, smaller prefetch, or more memory";
     } else if (series_.views.back().host.oom_kills > series_.views.front().host.oom_kills) {
       cause = "killed by the kernel for memory";
       v_.evidence.push_back({"memory", "the container's count of memory kills rose", false});
@@ -181,6 +185,18 @@ class StateRule {
     }
     v_.next = dead_next();
     return done(RunState::kDead, cause);
+  }
+
+  /// The kernel's word that a process of this run was killed for memory.
+  const KernelLine* kernel_killed() const {
+    if (!series_.kernel) return nullptr;
+    for (const KernelLine& line : *series_.kernel)
+      if (line.kind == KernelLine::Kind::kKilledForMemory)
+        for (const RunView& view : series_.views)
+          if (view.processes)
+            for (const ProcessView& process : *view.processes)
+              if (process.pid == line.pid) return &line;
+    return nullptr;
   }
 
   std::string orphans_text() {
@@ -345,6 +361,12 @@ class StateRule {
     }
     const std::int64_t pid = odd != nullptr ? odd->pid : a_.ranks.empty() ? -1 : a_.ranks.front().pid;
     std::string cause = stall_cause();
+    if (!a_.gone_ranks.empty()) {
+      v_.suspect_pid = a_.gone_ranks.front().pid;
+      v_.suspect_rank = a_.gone_ranks.front().rank;
+      cause = fmt::format("rank {} (pid {}) is gone; the others: {}", v_.suspect_rank, v_.suspect_pid, cause);
+      v_.evidence.push_back({"ranks", cause, false});
+    }
     if (odd != nullptr && a_.ranks.size() > 1)
       cause += fmt::format("; suspect rank {} (pid {})", odd->rank, odd->pid);
     if (!std::isnan(v_.silent_seconds)) cause += "; no progress for " + human_duration(v_.silent_seconds);

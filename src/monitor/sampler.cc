@@ -12,13 +12,14 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "monitor/activity.h"
+#include "monitor/data_look.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
 namespace {
 
 constexpr double kScanEverySeconds = 5, kFilesEverySeconds = 5;
-constexpr double kDenseSeconds = 60, kSparseSeconds = 10, kKeptSeconds = 900, kPauseSeconds = 20;
+constexpr double kDenseSeconds = 60, kSparseSeconds = 10, kKeptSeconds = 900;
 constexpr std::size_t kMostFiles = 4000;
 
 double mtime_of(const std::string& path) {
@@ -91,17 +92,16 @@ void Sampler::sample() {
   RunView view;
   view.wall = wall_seconds();
   view.monotonic = monotonic_seconds();
-  if (!series_.views.empty()) {
-    const RunView& last = series_.views.back();
-    const double jump = std::abs((view.wall - last.wall) - (view.monotonic - last.monotonic));
-    if (jump > kPauseSeconds)
-      series_.views.clear();  // paused, or the clock was set: nothing before it compares
-  }
+  if (!series_.views.empty() && was_paused(series_.views.back(), view)) series_.views.clear();
   read_processes(&view);
   if (devices_ != nullptr && !log_only()) devices_->read(&view);
   read_files(&view);
   read_log(&view);
   read_config();
+  if (!log_only()) {
+    slow_.add(first_start_, &view, &series_);
+    slow_.read_report(target_.output_dir, &series_);
+  }
   series_.views.push_back(std::move(view));
   thin();
 }
@@ -141,6 +141,8 @@ void Sampler::read_processes(RunView* view) {
             known.holds_device || (starts_with(file.path, "/dev/nvidia") &&
                                    file.path.find_first_of("0123456789") != std::string::npos);
       if (series_.environment.empty()) series_.environment = environment;
+      first_start_ = std::isnan(first_start_) ? process->start_time / ticks
+                                              : std::min(first_start_, process->start_time / ticks);
       if (std::isnan(series_.run_began)) series_.run_began = view->wall - process->elapsed_seconds;
     }
     process->command = known.command;
@@ -163,6 +165,7 @@ void Sampler::read_files(RunView* view) {
     find_files(reader_, {tree_.begin(), tree_.end()}, &target_);
     files_.clear();
     if (!target_.output_dir.empty()) list_files(target_.output_dir, 3, &files_);
+    if (!series_.views.empty()) look_at_data(RunConfig(series_), files_, &series_.data);
   }
   series_.output_dir = target_.output_dir;
   if (target_.output_dir.empty()) return;
@@ -171,6 +174,8 @@ void Sampler::read_files(RunView* view) {
   if (::statvfs(target_.output_dir.c_str(), &disk) == 0 && disk.f_blocks > 0) {
     view->host.disk_free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
     view->host.disk_total = static_cast<double>(disk.f_blocks) * static_cast<double>(disk.f_frsize);
+    view->host.inodes_free = static_cast<double>(disk.f_favail);
+    view->host.inodes_total = static_cast<double>(disk.f_files);
     view->host.disk_path = target_.output_dir;
   }
   if (target_.status_path.empty()) return;

@@ -9,6 +9,7 @@
 #include "monitor/event_tail.h"
 #include "monitor/log_tail.h"
 #include "monitor/proc_reader.h"
+#include "monitor/slow_signals.h"
 #include "monitor/target.h"
 
 namespace eaglet::monitor {
@@ -53,6 +54,8 @@ class Sampler {
   RunSeries series_;
   std::unique_ptr<LogTail> log_;
   EventTail events_;
+  SlowSignals slow_;
+  double first_start_ = kNotKnown;  // of the run's first process, in seconds since boot
   std::set<std::int64_t> tree_;
   std::map<std::int64_t, Known> known_;
   std::vector<FileView> files_;

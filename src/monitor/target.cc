@@ -281,14 +281,17 @@ std::string file_behind_pipe(const std::string& pipe, const ProcReader& reader) 
   return {};
 }
 
-void take_open_files(const ProcReader& reader, std::int64_t pid, Target* target) {
+/// `asked`: pipes that were followed already; a hundred processes share one, and following it looks at all
+/// that run.
+void take_open_files(const ProcReader& reader, std::int64_t pid, Target* target,
+                     std::set<std::string>* asked) {
   for (const auto& file : reader.open_files(pid)) {
     std::string path = file.path;
     constexpr std::string_view kDeleted = " (deleted)";
     const bool deleted =
         path.size() > kDeleted.size() && path.substr(path.size() - kDeleted.size()) == kDeleted;
     const bool output = file.fd == 1 || file.fd == 2;
-    if (output && target->log_path.empty() && starts_with(path, "pipe:"))
+    if (output && target->log_path.empty() && starts_with(path, "pipe:") && asked->insert(path).second)
       target->log_path = file_behind_pipe(path, reader);
     if (path.front() != '/' || !file.writable || starts_with(path, "/dev/")) continue;
     if (output && deleted) target->log_deleted = true;
@@ -323,8 +326,9 @@ void take_flags(const ProcReader& reader, std::int64_t pid, Target* target) {
 }  // namespace
 
 void find_files(const ProcReader& reader, const std::vector<std::int64_t>& tree, Target* target) {
+  std::set<std::string> asked;
   for (const std::int64_t pid : tree) {
-    take_open_files(reader, pid, target);
+    take_open_files(reader, pid, target, &asked);
     take_flags(reader, pid, target);
   }
   const std::string beside = std::filesystem::path(target->log_path).parent_path().string() + "/launch.json";

@@ -60,7 +60,19 @@ const std::vector<ThresholdEntry>& threshold_entries() {
                                                   EAGLET_THRESHOLD(speed_drop),
                                                   EAGLET_THRESHOLD(tau_drop),
                                                   EAGLET_THRESHOLD(straggler_ratio),
-                                                  EAGLET_THRESHOLD(lr_tolerance)};
+                                                  EAGLET_THRESHOLD(lr_tolerance),
+                                                  EAGLET_THRESHOLD(growth_warn),
+                                                  EAGLET_THRESHOLD(growth_seconds),
+                                                  EAGLET_THRESHOLD(energy_rise),
+                                                  EAGLET_THRESHOLD(rank_gone_seconds),
+                                                  EAGLET_THRESHOLD(launch_core),
+                                                  EAGLET_THRESHOLD(plateau_steps),
+                                                  EAGLET_THRESHOLD(plateau_gain),
+                                                  EAGLET_THRESHOLD(clip_share),
+                                                  EAGLET_THRESHOLD(served_min),
+                                                  EAGLET_THRESHOLD(trained_min),
+                                                  EAGLET_THRESHOLD(accuracy_steps),
+                                                  EAGLET_THRESHOLD(accuracy_min)};
   return all;
 }
 

@@ -29,6 +29,11 @@ struct Thresholds {
   double spike_z = 6, spike_window = 128;
   double fetch_warn = 0.1, fetch_crit = 0.3, speed_drop = 0.2, tau_drop = 0.03, straggler_ratio = 1.5;
   double lr_tolerance = 0.02;
+  double growth_warn = 0.01, growth_seconds = 1800, energy_rise = 0.2;
+  double rank_gone_seconds = 15;  // ranks that end do not all end at once
+  double launch_core = 0.85;      // a rank that keeps one core this busy is bound by its own launches
+  double plateau_steps = 1000, plateau_gain = 0.005, clip_share = 0.9;
+  double served_min = 1.2, trained_min = 2, accuracy_steps = 500, accuracy_min = 0.1;
 };
 
 struct ThresholdEntry {

@@ -81,8 +81,11 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
   const bool there = verdict.state.state != RunState::kDead && verdict.state.state != RunState::kFinished;
   if (there) append(&verdict.judgements, judge_hardware(whole));
   append(&verdict.judgements, judge_host(whole));
+  append(&verdict.judgements, judge_slow(whole));
   append(&verdict.judgements, judge_configuration(whole));
+  append(&verdict.judgements, judge_data(whole));
   append(&verdict.judgements, judge_learning(whole));
+  append(&verdict.judgements, judge_outcome(whole));
   set_progress(series, config, &verdict);
   for (const Judgement& j : verdict.judgements) verdict.level = worse(verdict.level, j.level);
   set_headline(&verdict);

@@ -21,6 +21,11 @@ double seconds_between(const RunView& earlier, const RunView& later) {
   return oldest;
 }
 
+bool was_paused(const RunView& earlier, const RunView& later) {
+  constexpr double kPauseSeconds = 20;
+  return std::abs((later.wall - earlier.wall) - (later.monotonic - earlier.monotonic)) > kPauseSeconds;
+}
+
 bool looks_secret(const std::string& name) {
   const std::string low = lower(name);
   for (const char* part : {"key", "token", "secret", "password", "passwd", "credential"})

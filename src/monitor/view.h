@@ -67,8 +67,37 @@ struct HostView {
   double memory_total = kNotKnown, memory_available = kNotKnown;
   double cgroup_bytes = kNotKnown, cgroup_limit = kNotKnown, oom_kills = kNotKnown;
   double shm_bytes = kNotKnown, shm_total = kNotKnown;
-  double disk_free = kNotKnown, disk_total = kNotKnown;  // where checkpoints go
+  double disk_free = kNotKnown, disk_total = kNotKnown;      // where checkpoints go
+  double inodes_free = kNotKnown, inodes_total = kNotKnown;  // the same for the number of files
+  double package_joules = kNotKnown;  // of the processors, since the first view; not where it may not be read
   std::string disk_path;
+};
+
+/// What grows slowly, noted each half minute for two hours.
+struct SlowPoint {
+  double seconds = 0;                                          // by the monotonic clock
+  double rss_bytes = kNotKnown;                                // of the whole tree
+  double device_bytes = kNotKnown, device_joules = kNotKnown;  // over all devices
+  double tokens_per_second = kNotKnown;                        // as the log last said
+};
+
+/// What the kernel's log tells of a run.
+struct KernelLine {
+  enum class Kind { kKilledForMemory, kXid, kHungTask } kind = Kind::kXid;
+  double since_boot_seconds = kNotKnown;
+  std::int64_t pid = -1, code = -1;  // code: the Xid
+  std::string name, device, text;    // of the process; "PCI:0000:3b:00"; the whole line
+};
+
+/// Vocabulary maps and one data file of the run (data_look.h). -1 and "": not seen.
+struct DataSeen {
+  std::string maps_path, states_path;
+  std::int64_t draft_ids = -1;   // length of d2t
+  std::int64_t target_ids = -1;  // true entries of t2d
+  bool maps_agree = false;       // ids ascend, and each is one that t2d has
+  std::int64_t layers = -1, hidden = -1;
+  std::string looked_at;  // the checkpoint whose maps were read last
+  bool looked = false;
 };
 
 /// How far the log was at one moment.
@@ -109,12 +138,18 @@ struct RunSeries {
   std::optional<Json> launch_record;               // how a run of `eaglet launch` began and ended
   bool live = false;                               // from this machine now, not from saved views
   bool in_container = false;
-  double run_began = kNotKnown;  // wall clock of the root process's start
+  std::vector<SlowPoint> slow;
+  std::optional<std::vector<KernelLine>> kernel;  // since the run began; nullopt: not readable here
+  DataSeen data;
+  double served_acceptance = kNotKnown;  // tokens per pass on a server, as the run's report says
+  double run_began = kNotKnown;          // wall clock of the root process's start
 };
 
 /// Seconds between two views: by the monotonic clock where both have it, else by the clock, else by how much
 /// older the processes became; 0 when nothing tells.
 double seconds_between(const RunView& earlier, const RunView& later);
+/// Whether the machine was paused between two views, or its clock was set: what was before does not compare.
+bool was_paused(const RunView& earlier, const RunView& later);
 /// A string as it may be shown: values of names that look like secrets are hidden.
 bool looks_secret(const std::string& name);
 

@@ -43,4 +43,13 @@ Status check_same_on_all_ranks(Comm& comm, const TrainerState& state, const Draf
   return {};
 }
 
+Result<int> rank_with_other_weights(Comm& comm, const DraftWeights& draft) {
+  if (comm.ranks() == 1) return -1;
+  const std::string mine = hex64(xxh64(draft.values.data(), draft.values.size() * sizeof(float)));
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> all, gather_texts(comm, mine));
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0]) return static_cast<int>(rank);
+  return -1;
+}
+
 }  // namespace eaglet

@@ -21,4 +21,8 @@ Result<ResumePoint> agree_on_checkpoint(Comm& comm, const TrainOptions& options,
 Status check_same_on_all_ranks(Comm& comm, const TrainerState& state, const DraftWeights& draft,
                                const std::string& output_dir);
 
+/// The first rank whose weights are not the bits of rank 0's, or -1: updates are the same on every rank, so a
+/// difference is a fault of a machine or of a library, and nothing trained after it can be trusted.
+Result<int> rank_with_other_weights(Comm& comm, const DraftWeights& draft);
+
 }  // namespace eaglet

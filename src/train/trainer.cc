@@ -14,6 +14,7 @@
 #include "train/checkpoint.h"
 #include "train/needed_work.h"
 #include "train/not_finite.h"
+#include "train/rank_agreement.h"
 #include "train/train_settings.h"
 
 namespace eaglet {
@@ -276,6 +277,15 @@ Status Trainer::validate(bool* best) {
 }
 
 Status Trainer::save(bool best) {
+  EAGLET_ASSIGN_OR_RETURN(const int other, rank_with_other_weights(comm_, model_.weights()));
+  if (other > 0) {
+    const std::string text = fmt::format(
+        "weights of rank {} are not those of rank 0 after step {}: nothing is saved", other, state_.step);
+    (void)records_.event("warning", state_.step, state_.epoch, text);
+    return Status(
+        StatusCode::kNumeric, text + "; " + last_good(), checkpoints_,
+        "check memory, processor and libraries of that rank's machine, then run the same command again");
+  }
   // The rate of the last update may have thrown them out; the checkpoints there are must stay the newest good
   // ones.
   if (const std::string bad = tensors_not_finite(model_.weights(), nullptr); !bad.empty())

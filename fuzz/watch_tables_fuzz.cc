@@ -1,0 +1,29 @@
+#include "fuzz_input.h"
+#include "monitor/kernel_log.h"
+#include "monitor/saved_tables.h"
+
+// Tables that people save and mail, and the kernel's log: the first byte says which. None of them may fail.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
+  using namespace eaglet::monitor;
+  if (bytes == 0) return 0;
+  const std::string_view text = as_text(data + 1, bytes - 1);
+  switch (data[0] % 5) {
+    case 0:
+      for (const ProcessView& process : read_ps(text)) promise(process.pid >= -1);
+      break;
+    case 1: {
+      const auto devices = read_gpu_csv(text);
+      read_compute_apps(text, devices);
+      break;
+    }
+    case 2:
+      read_file_list(text);
+      break;
+    case 3:
+      promise(rank_of_command(text) >= -1);
+      break;
+    default:
+      if (const auto line = parse_kernel_record(text)) promise(line->pid >= 0 || line->code >= 0);
+  }
+  return 0;
+}

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "monitor/run_config.h"
+#include "monitor/view.h"
+
+namespace eaglet::monitor {
+
+/// Looks, once each, at the newest checkpoint's vocabulary maps and at one file of the hidden states that the
+/// run learns from. Only headers and the two maps are read. What is not there, or not readable, stays
+/// unknown.
+///   maps: d2t (draft id to target id, as an offset) and t2d (which target ids are in) in a checkpoint's
+///   model.safetensors; else d2t.npy and t2d.npy where the configuration says or beside the data
+///   data: "hidden_states" [tokens, layers, hidden] of a .safetensors file in the configured data directory
+void look_at_data(const RunConfig& config, const std::vector<FileView>& files, DataSeen* data);
+
+}  // namespace eaglet::monitor
