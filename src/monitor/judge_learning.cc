@@ -115,8 +115,9 @@ void add_trend(const Case& c, Judgements* all) {
                                       place_of(loss.front()), loss.back().value, place_of(loss.back())));
   j.value = loss.back().value;
   j.threshold =
-      fmt::format("warn: no fall by {:.0f} steps; crit: {}x its least for {:.0f} records",
-                  c.thresholds.trend_steps, c.thresholds.diverge_factor, c.thresholds.diverge_points);
+      fmt::format("warn: no fall by {:.0f} steps; crit: {}x its least, and {} above it, for {:.0f} records",
+                  c.thresholds.trend_steps, c.thresholds.diverge_factor, c.thresholds.diverge_rise,
+                  c.thresholds.diverge_points);
   const double steps = static_cast<double>(loss.back().step - loss.front().step);
   if (static_cast<double>(ends.points) < c.thresholds.trend_points) {
     j.level = Level::kUnknown;
@@ -133,7 +134,7 @@ void add_trend(const Case& c, Judgements* all) {
       least = std::isnan(least) ? level : std::min(least, level);
       recent = level;
     }
-    if (recent > c.thresholds.diverge_factor * least) {
+    if (recent > c.thresholds.diverge_factor * least && recent > least + c.thresholds.diverge_rise) {
       j.level = Level::kCrit;
       j.reason =
           fmt::format("diverges: {} {:.4g}, {:.1f}x its least {:.4g}", name, recent, recent / least, least);

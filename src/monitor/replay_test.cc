@@ -411,6 +411,10 @@ std::vector<Scenario> scenarios() {
                    return in_state(v, RunState::kDead) &&
                           v.headline.find("by the kernel for memory") != std::string::npos;
                  }});
+  all.push_back(
+      {"diverges", "crit, trend", 300, 100, 500,
+       [](double t, Second* s) { s->loss = t < 300 ? "3.0" : "5.0"; },
+       [](const Verdict& v) { return reason_of(v, "trend").find("diverges") != std::string::npos; }});
   all.push_back({"plateau for 1000 steps", "told, plateau", 900, 900, 2000,
                  [](double t, Second* s) {
                    if (t > 300) s->loss = "3.2";

@@ -53,6 +53,7 @@ const std::vector<ThresholdEntry>& threshold_entries() {
                                                   EAGLET_THRESHOLD(trend_steps),
                                                   EAGLET_THRESHOLD(diverge_factor),
                                                   EAGLET_THRESHOLD(diverge_points),
+                                                  EAGLET_THRESHOLD(diverge_rise),
                                                   EAGLET_THRESHOLD(spike_z),
                                                   EAGLET_THRESHOLD(spike_window),
                                                   EAGLET_THRESHOLD(fetch_warn),

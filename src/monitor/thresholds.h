@@ -26,6 +26,7 @@ struct Thresholds {
   double fill_warn = 0.7, fill_headline = 0.5, coverage_warn = 0.95;
   double first_loss_lo = 0.85, first_loss_hi = 1.25, warm_loss_max = 0.6;
   double trend_points = 10, trend_steps = 300, diverge_factor = 1.3, diverge_points = 50;
+  double diverge_rise = 0.1;  // nats; a loss that is nearly 0 rises 1.3-fold by noise alone
   double spike_z = 6, spike_window = 128;
   double fetch_warn = 0.1, fetch_crit = 0.3, speed_drop = 0.2, tau_drop = 0.03, straggler_ratio = 1.5;
   double lr_tolerance = 0.02;
