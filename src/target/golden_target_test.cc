@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "formats/safetensors.h"
 #include "target/target_forward.h"
 
 namespace eaglet {
@@ -51,7 +52,7 @@ Expected read_expected(const fs::path& folder) {
 }
 
 // Every layer's input, the state before the final norm, and the logits, of each kind of target.
-TEST(GoldenTarget, EveryStateAndLogit) {
+TEST(golden_target, EveryStateAndLogit) {
   ASSERT_GE(folders().size(), 1u);
   for (const fs::path& folder : folders()) {
     SCOPED_TRACE(folder.string());
@@ -77,7 +78,7 @@ TEST(GoldenTarget, EveryStateAndLogit) {
 }
 
 // A document's states do not depend on its neighbours, nor on where in a pass it stands.
-TEST(GoldenTarget, DocumentsDoNotSeeEachOther) {
+TEST(golden_target, DocumentsDoNotSeeEachOther) {
   for (const fs::path& folder : folders()) {
     SCOPED_TRACE(folder.string());
     const Expected e = read_expected(folder);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "base/interrupt.h"
 #include "formats/json.h"
 #include "ops/rms_norm.h"
@@ -42,13 +43,20 @@ std::vector<DocumentChunk> chunk_documents(const std::vector<std::int64_t>& leng
   return chunks;
 }
 
-Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& directory) {
-  const std::string path = directory + "/config.json";
-  EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(path));
+Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& path) {
+  if (!is_directory(path)) {
+    EAGLET_ASSIGN_OR_RETURN(TargetConfig config, target_config_from_gguf(path));
+    EAGLET_ASSIGN_OR_RETURN(auto weights, open_gguf_weights(path, config));
+    return std::unique_ptr<TargetForward>(
+        new TargetForward(std::move(config), TargetTensors(std::move(weights), path)));
+  }
+  const std::string config_path = path + "/config.json";
+  EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(config_path));
   Result<TargetConfig> config = target_config_from_json(json);
-  if (!config.ok()) return config.status().at(path);
-  EAGLET_ASSIGN_OR_RETURN(TargetTensors tensors, TargetTensors::open(directory));
-  return std::unique_ptr<TargetForward>(new TargetForward(std::move(*config), std::move(tensors)));
+  if (!config.ok()) return config.status().at(config_path);
+  EAGLET_ASSIGN_OR_RETURN(auto weights, open_folder_weights(path));
+  return std::unique_ptr<TargetForward>(
+      new TargetForward(std::move(*config), TargetTensors(std::move(weights), path)));
 }
 
 Status TargetForward::embed(const std::vector<const std::vector<std::int32_t>*>& documents) {
@@ -61,7 +69,7 @@ Status TargetForward::embed(const std::vector<const std::vector<std::int32_t>*>&
   for (const std::int32_t id : ids)
     if (id < 0 || id >= config_.vocab)
       return Status(StatusCode::kInvalidArgument, "a token id is outside the target's vocabulary",
-                    tensors_.directory());
+                    tensors_.path());
   EAGLET_ASSIGN_OR_RETURN(const auto table,
                           tensors_.read("model.embed_tokens.weight", {config_.vocab, config_.hidden}));
   tokens_ = static_cast<std::int64_t>(ids.size());

@@ -17,8 +17,9 @@ namespace eaglet {
 /// expert's), and all documents of a pass go through it before the next is read. Not thread-safe.
 class TargetForward {
  public:
-  /// A transformers folder. kNotFound, kDataLoss, kConfig (an architecture or a setting that is not known).
-  static Result<std::unique_ptr<TargetForward>> open(const std::string& directory);
+  /// A transformers folder or a GGUF file. kNotFound, kDataLoss, kConfig (an architecture or a setting that
+  /// is not known).
+  static Result<std::unique_ptr<TargetForward>> open(const std::string& path);
   const TargetConfig& config() const { return config_; }
 
   /// What is called with the states x [tokens, hidden] after `layers` layers: 0 (the embeddings) to

@@ -7,8 +7,6 @@
 namespace eaglet {
 namespace {
 
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-
 // Reads into a list of members until the first failure.
 class Reader {
  public:
@@ -89,32 +87,14 @@ std::string layer_prefix(std::int64_t layer) {
   return fmt::format("model.layers.{}.", layer);
 }
 
-Result<TargetTensors> TargetTensors::open(const std::string& directory) {
-  EAGLET_ASSIGN_OR_RETURN(SafetensorsFolder folder, SafetensorsFolder::open(directory));
-  TargetTensors tensors(std::move(folder));
-  for (const char* prefix : {"", "language_model."})
-    if (tensors.folder_.has(std::string(prefix) + kEmbedding)) {
-      tensors.prefix_ = prefix;
-      return tensors;
-    }
-  return Status(StatusCode::kConfig, std::string("there is no ") + kEmbedding, directory,
-                "give a language model's folder");
-}
-
 Result<std::vector<float>> TargetTensors::read(const std::string& name,
                                                const std::vector<std::int64_t>& shape) {
-  EAGLET_ASSIGN_OR_RETURN(const SafetensorsFolder::Tensor tensor, folder_.find(prefix_ + name));
-  const std::string place = fmt::format("tensor {} of {}", prefix_ + name, tensor.file->path());
-  if (tensor.entry->shape != shape)
-    return Status(StatusCode::kConfig,
-                  fmt::format("its shape is [{}], config.json says [{}]",
-                              fmt::join(tensor.entry->shape, ", "), fmt::join(shape, ", ")),
-                  place, "weights and config.json are of different models: fetch both again");
-  auto values = tensor.file->read_f32(tensor.entry->name);
-  if (!values.ok()) return values.status();
+  auto values = source_->read(name, shape);
+  if (!values.ok()) return values;
   for (const float value : *values)
     if (!std::isfinite(value))
-      return Status(StatusCode::kNumeric, "a weight is not finite", place, "fetch this file again");
+      return Status(StatusCode::kNumeric, "a weight of tensor " + name + " is not finite", path_,
+                    "fetch the model again");
   return values;
 }
 

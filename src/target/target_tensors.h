@@ -1,31 +1,45 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "formats/safetensors_folder.h"
 #include "target/target_config.h"
 
 namespace eaglet {
 
-/// The weights of a transformers folder by their names, as fp32. Files stay mapped; nothing is kept.
+/// Where a target's weights come from, by the names that transformers gives them.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  virtual bool has(const std::string& name) const = 0;
+  /// The tensor as fp32; `shape` is what the configuration says it is.
+  virtual Result<std::vector<float>> read(const std::string& name,
+                                          const std::vector<std::int64_t>& shape) = 0;
+};
+/// A transformers folder. kNotFound, kDataLoss. `model.` may stand below `language_model.` (models for
+/// pictures and text).
+Result<std::unique_ptr<WeightSource>> open_folder_weights(const std::string& directory);
+/// A GGUF file of architecture llama, qwen2 or qwen3, every quantisation that ggml can take back. Rows that
+/// llama.cpp keeps in another order are put back.
+Result<std::unique_ptr<WeightSource>> open_gguf_weights(const std::string& path, const TargetConfig& config);
+
+/// The weights of a target. Files stay mapped; nothing is kept.
 class TargetTensors {
  public:
-  /// kNotFound, kDataLoss. `model.` and the layers may stand below `language_model.` (models for pictures and
-  /// text).
-  static Result<TargetTensors> open(const std::string& directory);
-  bool has(const std::string& name) const { return folder_.has(prefix_ + name); }
-  /// kNotFound (named), kConfig (another shape, or a dtype that is not fp32, bf16 or fp16), kNumeric (a value
-  /// that is not finite).
+  TargetTensors(std::unique_ptr<WeightSource> source, std::string path)
+      : source_(std::move(source)), path_(std::move(path)) {}
+  bool has(const std::string& name) const { return source_->has(name); }
+  /// kNotFound (named), kConfig (another shape, or a dtype that cannot be read), kNumeric (a value that is
+  /// not finite).
   Result<std::vector<float>> read(const std::string& name, const std::vector<std::int64_t>& shape);
-  const std::string& directory() const { return folder_.directory(); }
+  const std::string& path() const { return path_; }
 
  private:
-  explicit TargetTensors(SafetensorsFolder folder) : folder_(std::move(folder)) {}
-  SafetensorsFolder folder_;
-  std::string prefix_;
+  std::unique_ptr<WeightSource> source_;
+  std::string path_;
 };
 
 /// One layer's own weights; which are there follows from the configuration. Experts are not among them: they
