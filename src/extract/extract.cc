@@ -9,15 +9,19 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "device/threads.h"
+#include "extract/native_states.h"
 #include "formats/conversations.h"
 #include "formats/layer_ids.h"
 #include "formats/length_limit.h"
 #include "formats/target_model.h"
+#include "formats/transformers_target.h"
 #include "store/forecast.h"
 #include "store/state_codec.h"
 #include "store/store.h"
 #include "verifier/state_taker.h"
 #include "verifier/target.h"
+#include "verifier/widened_copy.h"
 
 namespace eaglet {
 namespace {
@@ -33,10 +37,21 @@ Status check_options(const ExtractOptions& options) {
   return Status();
 }
 
+/// "native" or "llama" as asked, or by what the target is.
+Result<std::string> choose_engine(const ExtractOptions& options) {
+  if (options.engine == "native" || options.engine == "llama") return options.engine;
+  if (options.engine == "auto")
+    return std::string(is_transformers_target(options.model_path) ? "native" : "llama");
+  return Status(StatusCode::kUsage, "there is no engine '" + options.engine + "'", "--engine",
+                "use auto, native or llama");
+}
+
 Result<std::vector<std::int32_t>> choose_layers(const ExtractOptions& options, const TargetFacts& facts) {
   if (options.target_layer_ids.empty()) return usual_layer_ids(facts.num_layers);
   // Place 0, the embedding, is no layer's output: libllama does not name it.
-  EAGLET_RETURN_IF_ERROR(check_layer_ids(options.target_layer_ids, 1, facts.num_layers));
+  EAGLET_ASSIGN_OR_RETURN(const std::string engine, choose_engine(options));
+  EAGLET_RETURN_IF_ERROR(
+      check_layer_ids(options.target_layer_ids, engine == "native" ? 0 : 1, facts.num_layers));
   return options.target_layer_ids;
 }
 
@@ -153,8 +168,8 @@ Status tell_forecast(const Work& work, const ExtractOptions& options, const Stor
 }
 
 /// Runs the documents through the target into the store; what is in the store stays on any failure.
-Status take_states(Work* work, const ExtractOptions& options, const StoreHeader& header, StoreWriter* writer,
-                   ExtractReport* report, Progress& progress) {
+Status take_states_with_llama(Work* work, const ExtractOptions& options, const StoreHeader& header,
+                              StoreWriter* writer, ExtractReport* report, Progress& progress) {
   EAGLET_ASSIGN_OR_RETURN(const TargetWeightsAs weights, weights_as_from_name(options.weights));
   EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Target> target,
                           Target::load(options.model_path, {weights, options.threads}));
@@ -189,6 +204,63 @@ Status take_states(Work* work, const ExtractOptions& options, const StoreHeader&
     }
   }
   return {};
+}
+
+/// Pass after pass: every document of a pass goes through a layer before the next layer is read.
+Status take_states_natively(Work* work, const ExtractOptions& options, const StoreHeader& header,
+                            StoreWriter* writer, ExtractReport* report, Progress& progress) {
+  set_num_threads(options.threads);
+  EAGLET_ASSIGN_OR_RETURN(const auto target, TargetForward::open(options.model_path));
+  std::uint64_t memory = available_memory_bytes() / 2;
+  if (!options.memory.empty()) {
+    EAGLET_ASSIGN_OR_RETURN(memory, parse_memory(options.memory));
+  }
+  EAGLET_ASSIGN_OR_RETURN(const auto passes,
+                          plan_native_passes(*target, work->documents, header.slots(), memory));
+  std::int64_t tokens = 0, done = 0;
+  for (const NativePass& pass : passes) tokens += pass.tokens;
+  progress.note(
+      fmt::format("engine native: {} {} of up to {} tokens in {} of memory, {:.2f} GFLOP a token, {:.1f} "
+                  "TFLOP in all; every pass reads the weights once",
+                  passes.size(), passes.size() == 1 ? "pass" : "passes",
+                  std::max_element(passes.begin(), passes.end(),
+                                   [](const auto& a, const auto& b) { return a.tokens < b.tokens; })
+                      ->tokens,
+                  human_bytes(static_cast<double>(memory)), target->flops_per_token() / 1e9,
+                  target->flops_per_token() * static_cast<double>(tokens) / 1e12));
+  const double start = monotonic_seconds();
+  std::uint64_t documents = static_cast<std::uint64_t>(work->already_done);
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const auto on_layer = [&](std::int64_t layer) {
+      const double share = static_cast<double>(layer) / static_cast<double>(header.target_layers);
+      report->seconds = monotonic_seconds() - start;
+      report->tokens_per_second =
+          (static_cast<double>(done) + share * static_cast<double>(passes[i].tokens)) /
+          std::max(report->seconds, 1e-9);
+      progress.update(documents + static_cast<std::uint64_t>(share * static_cast<double>(passes[i].count)),
+                      fmt::format("pass {} of {}, layer {} of {}, {:.0f} tokens/s", i + 1, passes.size(),
+                                  layer, header.target_layers, report->tokens_per_second));
+    };
+    const Status status =
+        run_native_pass(passes[i], header, &work->documents, on_layer, target.get(), writer);
+    if (status.code() == StatusCode::kInterrupted)
+      return Status(StatusCode::kInterrupted,
+                    fmt::format("stopped by a signal; {} documents are in the store", documents),
+                    options.store_path, "run the same command again to go on");
+    EAGLET_RETURN_IF_ERROR(status);
+    done += passes[i].tokens;
+    documents += passes[i].count;
+  }
+  report->seconds = monotonic_seconds() - start;
+  report->tokens_per_second = static_cast<double>(done) / std::max(report->seconds, 1e-9);
+  return {};
+}
+
+Status take_states(Work* work, const ExtractOptions& options, const StoreHeader& header, StoreWriter* writer,
+                   ExtractReport* report, Progress& progress) {
+  EAGLET_ASSIGN_OR_RETURN(const std::string engine, choose_engine(options));
+  return engine == "native" ? take_states_natively(work, options, header, writer, report, progress)
+                            : take_states_with_llama(work, options, header, writer, report, progress);
 }
 
 Status add_totals(const ExtractOptions& options, ExtractReport* report) {

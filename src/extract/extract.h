@@ -24,7 +24,9 @@ struct ExtractOptions {
   std::string writer;  // "2/4": the second of four processes that share the documents by their ids
   int threads = 0;
   std::string weights = "auto";  // auto | stored | f16 | f32: TargetWeightsAs
-  bool force = false;            // go on although the forecast does not fit the disk
+  std::string engine = "auto";   // auto | native | llama: auto is native for a transformers folder
+  std::string memory;  // native: weights and activations, for example 4G; empty: half of what is free
+  bool force = false;  // go on although the forecast does not fit the disk
 };
 
 struct ExtractReport {

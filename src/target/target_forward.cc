@@ -123,13 +123,49 @@ std::uint64_t TargetForward::bytes_per_token() const {
   return static_cast<std::uint64_t>(4 * config_.hidden * (config_.experts.count > 0 ? 2 : 1));
 }
 
-std::uint64_t TargetForward::layer_bytes() const {
-  const TargetConfig& c = config_;
+namespace {
+
+struct LayerSize {
+  std::int64_t attention = 0, mlp = 0, expert = 0, shared = 0;  // weights
+  std::int64_t row = 0;                                         // floats that a row of a chunk needs
+};
+
+LayerSize layer_size(const TargetConfig& c) {
+  LayerSize size;
+  const LatentConfig& m = c.latent;
   const std::int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  std::int64_t weights = 2 * (q + kv) * c.hidden + 3 * c.hidden * c.intermediate;
-  weights = std::max(weights, c.vocab * c.hidden);  // the embeddings, before the first layer
-  const std::int64_t rows = 3 * c.hidden + 2 * (q + kv) + 2 * c.intermediate;
-  return static_cast<std::uint64_t>(4 * (weights + kChunkRows * rows));
+  size.attention = 2 * (q + kv) * c.hidden;
+  size.row = 2 * c.hidden + 2 * (q + kv) + 2 * c.intermediate;
+  if (m.kv_rank > 0) {
+    const std::int64_t decoded = c.num_heads * (m.nope_dim + m.value_dim);
+    size.attention = (m.q_rank > 0 ? m.q_rank * (c.hidden + q) : q * c.hidden) +
+                     (m.kv_rank + m.rope_dim) * c.hidden + m.kv_rank * decoded +
+                     c.num_heads * m.value_dim * c.hidden;
+    size.row += 3 * c.num_heads * std::max(c.head_dim, m.value_dim) + decoded;
+  }
+  size.mlp = 3 * c.hidden * c.intermediate;
+  size.expert = 3 * c.hidden * c.experts.width;
+  size.shared = c.experts.shared * size.expert + c.experts.count * c.hidden;
+  return size;
+}
+
+}  // namespace
+
+std::uint64_t TargetForward::fixed_bytes(std::int64_t longest_document) const {
+  const LayerSize size = layer_size(config_);
+  std::int64_t weights = size.attention + std::max(size.mlp, size.shared + size.expert);
+  weights = std::max(weights, config_.vocab * config_.hidden);  // the embeddings, before the first layer
+  return static_cast<std::uint64_t>(4 * (weights + std::max(kChunkRows, longest_document) * size.row));
+}
+
+double TargetForward::flops_per_token() const {
+  const LayerSize size = layer_size(config_);
+  double weights = 0;
+  for (std::int64_t layer = 0; layer < config_.num_layers; ++layer)
+    weights += static_cast<double>(
+        size.attention +
+        (has_experts(config_, layer) ? size.shared + config_.experts.per_token * size.expert : size.mlp));
+  return 2 * weights;
 }
 
 }  // namespace eaglet

@@ -34,7 +34,10 @@ class TargetForward {
 
   /// Bytes that a pass needs for each of its tokens, and beside that for chunks and one layer's weights.
   std::uint64_t bytes_per_token() const;
-  std::uint64_t layer_bytes() const;
+  std::uint64_t fixed_bytes(std::int64_t longest_document) const;
+  /// Multiplications and additions of a token, its attention to those before it left out.
+  double flops_per_token() const;
+  const std::string& path() const { return tensors_.path(); }
 
  private:
   TargetForward(TargetConfig config, TargetTensors tensors)
