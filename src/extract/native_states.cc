@@ -41,7 +41,11 @@ Result<std::vector<NativePass>> plan_native_passes(const TargetForward& target,
                               human_bytes(static_cast<double>(memory_bytes)), longest),
                   target.path(),
                   fmt::format("give --memory {}M or more, or a shorter --max-seq-len", (least >> 20) + 1));
-  const auto most = static_cast<std::int64_t>((memory_bytes - fixed) / token);
+  const auto fits = static_cast<std::int64_t>((memory_bytes - fixed) / token);
+  // Each weight read is multiplied with so many rows; an expert's with its share of them.
+  constexpr std::int64_t kRowsOfAWeight = 8192;
+  const ExpertConfig& e = target.config().experts;
+  const std::int64_t most = std::min(fits, kRowsOfAWeight * (e.count > 0 ? e.count / e.per_token : 1));
   std::vector<NativePass> passes;
   for (std::size_t i = 0; i < documents.size(); ++i) {
     const auto tokens = static_cast<std::int64_t>(documents[i].input_ids.size());

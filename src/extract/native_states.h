@@ -19,7 +19,8 @@ struct NativePass {
   std::int64_t tokens = 0;
 };
 
-/// Passes that fit into `memory_bytes` with one layer's weights; no document is divided. kNoSpace, with what
+/// Passes that fit into `memory_bytes` with one layer's weights; no document is divided. Nor are they longer than it
+/// takes to hide the reading of the weights behind the arithmetic, since a kill loses the pass it falls into. kNoSpace, with what
 /// is needed, when the longest document does not fit.
 Result<std::vector<NativePass>> plan_native_passes(const TargetForward& target,
                                                    const std::vector<Conversation>& documents,
