@@ -91,8 +91,8 @@ def judged(verdict, name):
 def nothing_but_a_busy_machine(verdict):
     """No fault of the process, the machine or the configuration, but that the tests beside this one take its cores. (What a made-up
     target of random numbers teaches is another matter: the learning layer may well warn.)"""
-    bad = {j["name"] for j in verdict["judgements"] if j["level"] in ("warn", "crit") and j["layer"] != "learning"}
-    return verdict["exit_code"] < 2 and bad <= {"run_wait"}
+    bad = [j for j in verdict["judgements"] if j["level"] in ("warn", "crit") and j["layer"] != "learning"]
+    return all(j["name"] == "run_wait" and j["level"] == "warn" for j in bad)
 
 
 def test_our_training_started_silent(root):
@@ -385,8 +385,11 @@ def attempt(name, test):
 def main():
     wanted = sys.argv[1:]
     tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and (not wanted or name in wanted)]
+    alone = [pair for pair in tests if "starved" in pair[0]]  # they take the cores that the others are judged by
+    together = [pair for pair in tests if pair not in alone]
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
-        return max(pool.map(lambda pair: attempt(*pair), tests))
+        results = list(pool.map(lambda pair: attempt(*pair), together))
+    return max(results + [attempt(*pair) for pair in alone])
 
 
 if __name__ == "__main__":

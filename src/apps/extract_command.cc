@@ -72,8 +72,7 @@ Json take_in_json(const TakeInReport& r, const TakeInOptions& options) {
 }
 
 void add_common_flags(CLI::App& app, ExtractOptions* o) {
-  app.add_option("--model", o->model_path,
-                 "the target: a GGUF file; with --from also a transformers folder or its config.json");
+  app.add_option("--model", o->model_path, "the target: a GGUF file or a transformers folder");
   app.add_option("--conversations", o->conversations_path, "conversations.jsonl");
   app.add_option("--output-dir", o->store_path, "the state store; finished documents in it are kept");
   app.add_option("--target-layer-ids", o->target_layer_ids,
@@ -89,6 +88,13 @@ void add_common_flags(CLI::App& app, ExtractOptions* o) {
   app.add_option("--threads", o->threads, "0: all cores")->capture_default_str();
   app.add_option("--weights", o->weights, "arithmetic for a quantised target: auto, stored, f16, f32")
       ->capture_default_str();
+  app.add_option(
+         "--engine", o->engine,
+         "what runs the target: native (layer by layer, fp32), llama (libllama), or auto: native for a "
+         "transformers folder")
+      ->capture_default_str();
+  app.add_option("--memory", o->memory,
+                 "native: weights and activations at once, for example 4G (half of what is free)");
   app.add_flag("--force", o->force, "go on although the disk seems too small");
 }
 

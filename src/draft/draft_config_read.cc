@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "draft/config_fields.h"
+#include "formats/config_fields.h"
 #include "draft/draft_config.h"
 
 namespace eaglet {

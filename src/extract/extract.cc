@@ -10,10 +10,12 @@
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "extract/extract_work.h"
+#include "extract/native_states.h"
 #include "extract/server_states.h"
 #include "formats/conversations.h"
 #include "formats/layer_ids.h"
 #include "formats/target_model.h"
+#include "formats/transformers_target.h"
 #include "store/store.h"
 #include "verifier/state_taker.h"
 #include "verifier/target.h"
@@ -32,16 +34,27 @@ Status check_options(const ExtractOptions& options) {
   return Status();
 }
 
+/// "native" or "llama" as asked, or by what the target is.
+Result<std::string> choose_engine(const ExtractOptions& options) {
+  if (options.engine == "native" || options.engine == "llama") return options.engine;
+  if (options.engine == "auto")
+    return std::string(is_transformers_target(options.model_path) ? "native" : "llama");
+  return Status(StatusCode::kUsage, "there is no engine '" + options.engine + "'", "--engine",
+                "use auto, native or llama");
+}
+
 Result<std::vector<std::int32_t>> choose_layers(const ExtractOptions& options, const TargetFacts& facts) {
   if (options.target_layer_ids.empty()) return usual_layer_ids(facts.num_layers);
   // Place 0, the embedding, is no layer's output: libllama does not name it.
-  EAGLET_RETURN_IF_ERROR(check_layer_ids(options.target_layer_ids, 1, facts.num_layers));
+  EAGLET_ASSIGN_OR_RETURN(const std::string engine, choose_engine(options));
+  EAGLET_RETURN_IF_ERROR(
+      check_layer_ids(options.target_layer_ids, engine == "native" ? 0 : 1, facts.num_layers));
   return options.target_layer_ids;
 }
 
 /// Runs the documents through the target into the store; what is in the store stays on any failure.
-Status take_states(ExtractWork* work, const ExtractOptions& options, const StoreHeader& header,
-                   StoreWriter* writer, ExtractReport* report, Progress& progress) {
+Status take_states_with_llama(ExtractWork* work, const ExtractOptions& options, const StoreHeader& header,
+                              StoreWriter* writer, ExtractReport* report, Progress& progress) {
   EAGLET_ASSIGN_OR_RETURN(const TargetWeightsAs weights, weights_as_from_name(options.weights));
   EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Target> target,
                           Target::load(options.model_path, {weights, options.threads}));
@@ -76,6 +89,13 @@ Status take_states(ExtractWork* work, const ExtractOptions& options, const Store
     }
   }
   return {};
+}
+
+Status take_states(ExtractWork* work, const ExtractOptions& options, const StoreHeader& header,
+                   StoreWriter* writer, ExtractReport* report, Progress& progress) {
+  EAGLET_ASSIGN_OR_RETURN(const std::string engine, choose_engine(options));
+  return engine == "native" ? take_states_natively(work, options, header, writer, report, progress)
+                            : take_states_with_llama(work, options, header, writer, report, progress);
 }
 
 }  // namespace

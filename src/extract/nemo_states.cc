@@ -46,7 +46,8 @@ Result<Stacked> row_of(const SafetensorsFile& file, const char* name, std::size_
   const SafetensorsEntry* entry = file.find(name);
   if (entry == nullptr) return not_a_cache(fmt::format("there is no {}", name));
   if (entry->shape.size() != dimensions || entry->shape[0] < 1 || row < 0 || row >= entry->shape[0])
-    return not_a_cache(fmt::format("{} is [{}], which has no sample {}", name, fmt::join(entry->shape, ", "), row));
+    return not_a_cache(
+        fmt::format("{} is [{}], which has no sample {}", name, fmt::join(entry->shape, ", "), row));
   const auto bytes =
       static_cast<std::int64_t>(dtype_bytes(entry->dtype)) * (entry->elements() / entry->shape[0]);
   return Stacked{entry, file.data(*entry) + row * bytes};
@@ -159,7 +160,7 @@ Result<ForeignStates> open_nemo_sample(const std::string& sample) {
 Status rebuild_last_state(const TeacherInverse& inverse, ForeignStates* states) {
   if (states->teacher_width != inverse.ids())
     return not_a_cache(fmt::format("{} probabilities a token, the manifest selects {}", states->teacher_width,
-                             inverse.ids()));
+                                   inverse.ids()));
   const std::int64_t width = states->width;
   // The first token's is not there, and no drafting step reads it: zeros.
   auto last = std::make_shared<std::vector<float>>(static_cast<std::size_t>(states->rows * width), 0.0f);

@@ -49,7 +49,8 @@ bool StatesFolder::inside(const std::string& real) const {
 }
 
 Result<std::string> StatesFolder::resolve(const std::string& name) const {
-  if (name.empty() || name.find('\0') != std::string::npos) return refuse_name("the server named no file", root_);
+  if (name.empty() || name.find('\0') != std::string::npos)
+    return refuse_name("the server named no file", root_);
   const std::string path = name.front() == '/' ? name : root_ + "/" + name;
   const std::string real = real_path(path);
   if (real.empty()) {
@@ -60,11 +61,13 @@ Result<std::string> StatesFolder::resolve(const std::string& name) const {
                     "is --states-dir the server's own shared_storage_path?");
     return refuse_name("the file that the server named leads nowhere inside the folder of states", path);
   }
-  if (!inside(real)) return refuse_name("the file that the server named is outside the folder of states", path);
+  if (!inside(real))
+    return refuse_name("the file that the server named is outside the folder of states", path);
   struct stat info = {};
   if (::lstat(real.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
     return refuse_name("what the server named is no regular file", path);
-  if (!real.ends_with(".safetensors")) return refuse_name("what the server named is no .safetensors file", path);
+  if (!real.ends_with(".safetensors"))
+    return refuse_name("what the server named is no .safetensors file", path);
   return real;
 }
 

@@ -11,7 +11,7 @@ namespace eaglet {
 namespace {
 
 constexpr std::int64_t kSummedRows = 1024;  // rows of the head whose products are summed in fp32
-constexpr int kRefinements = 2;        // each takes the rounding of the one before out again
+constexpr int kRefinements = 2;             // each takes the rounding of the one before out again
 
 /// a := inverse of the positive definite a [n, n] by Cholesky's factors. False when it is none.
 bool invert(std::vector<double>* a, std::int64_t n) {
@@ -94,8 +94,8 @@ Result<TeacherInverse> TeacherInverse::create(const TargetWeights& weights, std:
   std::vector<float> part(normal.size());
   for (std::int64_t first = 0; first < made.ids_; first += kSummedRows) {
     const float* rows = made.head_.data() + first * width;
-    gemm(Transpose::kYes, Transpose::kNo, width, width, std::min(kSummedRows, made.ids_ - first), 1, rows, width,
-         rows, width, 0, part.data(), width);
+    gemm(Transpose::kYes, Transpose::kNo, width, width, std::min(kSummedRows, made.ids_ - first), 1, rows,
+         width, rows, width, 0, part.data(), width);
     for (std::size_t i = 0; i < normal.size(); ++i) normal[i] += part[i];
   }
   if (!invert(&normal, width))

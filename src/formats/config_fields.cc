@@ -1,4 +1,4 @@
-#include "draft/config_fields.h"
+#include "formats/config_fields.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/progress.h"
+#include "base/status.h"
+#include "extract/extract_work.h"
+#include "formats/conversations.h"
+#include "store/store.h"
+#include "target/target_forward.h"
+
+namespace eaglet {
+
+/// Documents [first, first + count) that go through the layers together.
+struct NativePass {
+  std::size_t first = 0, count = 0;
+  std::int64_t tokens = 0;
+};
+
+/// Passes that fit into `memory_bytes` with one layer's weights; no document is divided. Nor are they longer
+/// than it takes to hide the reading of the weights behind the arithmetic, since a kill loses the pass it
+/// falls into. kNoSpace, with what is needed, when the longest document does not fit.
+Result<std::vector<NativePass>> plan_native_passes(const TargetForward& target,
+                                                   const std::vector<Conversation>& documents,
+                                                   std::int64_t slots, std::uint64_t memory_bytes);
+
+/// Runs one pass and appends its documents, in order, to the store: bf16 states of the header's layers and
+/// the last. `on_layer(k)` is told of each layer that is done. After a failure or a signal the store holds
+/// the earlier passes.
+Status run_native_pass(const NativePass& pass, const StoreHeader& header,
+                       std::vector<Conversation>* documents,
+                       const std::function<void(std::int64_t)>& on_layer, TargetForward* target,
+                       StoreWriter* writer);
+
+/// The native engine's part of extract(): pass after pass, every document of a pass through a layer before
+/// the next layer is read. What is in the store stays on any failure.
+Status take_states_natively(ExtractWork* work, const ExtractOptions& options, const StoreHeader& header,
+                            StoreWriter* writer, ExtractReport* report, Progress& progress);
+
+/// A memory limit as people write it: "4G", "512M", "4294967296". kUsage.
+Result<std::uint64_t> parse_memory(const std::string& text);
+
+}  // namespace eaglet

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "target/layer_forward.h"
+
+namespace eaglet {
+
+/// Which experts each row goes to, and with what weight: [rows, per_token].
+struct Routing {
+  std::vector<std::int32_t> expert;
+  std::vector<float> weight;
+};
+
+/// logits [n, count] of the router. Source: DeepseekV3TopkRouter and Qwen3MoeTopKRouter of the transformers
+/// library: sigmoid or softmax; with groups only the groups_kept whose two best experts score highest; a
+/// correction that chooses but does not weigh; equal scores: the lower expert.
+Routing route(const ExpertConfig& config, std::int64_t n, const float* logits,
+              const std::vector<float>& correction);
+
+/// x [n, hidden] += experts(norm(x)), over all rows of a pass: each expert is read once and gets its rows
+/// together. `normed` is memory of [n, hidden].
+Status expert_layer(const TargetConfig& config, std::int64_t layer_index, const LayerTensors& layer,
+                    std::int64_t n, TargetTensors& tensors, float* x, float* normed, LayerScratch* scratch);
+
+}  // namespace eaglet

@@ -1,0 +1,87 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "formats/gguf_file.h"
+#include "target/target_tensors.h"
+
+namespace eaglet {
+namespace {
+
+// The part of a layer's tensor name after "model.layers.<i>." and what llama.cpp calls it after "blk.<i>.".
+const std::map<std::string, std::string>& layer_names() {
+  static const std::map<std::string, std::string> names = {
+      {"input_layernorm", "attn_norm"},    {"post_attention_layernorm", "ffn_norm"},
+      {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
+      {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"}};
+  return names;
+}
+
+// "" when llama.cpp has no such tensor.
+std::string gguf_name(const std::string& name) {
+  if (name == "model.embed_tokens.weight") return "token_embd.weight";
+  if (name == "model.norm.weight") return "output_norm.weight";
+  if (name == "lm_head.weight") return "output.weight";
+  constexpr std::string_view kLayers = "model.layers.";
+  const std::size_t dot = name.find('.', kLayers.size()), last = name.rfind('.');
+  if (!name.starts_with(kLayers) || dot == name.npos || last <= dot) return {};
+  const auto found = layer_names().find(name.substr(dot + 1, last - dot - 1));
+  if (found == layer_names().end()) return {};
+  return fmt::format("blk.{}.{}{}", name.substr(kLayers.size(), dot - kLayers.size()), found->second,
+                     name.substr(last));
+}
+
+class GgufWeights : public WeightSource {
+ public:
+  GgufWeights(GgufFile file, const TargetConfig& config)
+      : file_(std::move(file)), config_(config), pairs_side_by_side_(config.model_type == "llama") {}
+
+  bool has(const std::string& name) const override { return file_.find(gguf_name(name)) != nullptr; }
+
+  Result<std::vector<float>> read(const std::string& name, const std::vector<std::int64_t>& shape) override {
+    const std::string stored = gguf_name(name);
+    const GgufTensor* tensor = file_.find(stored);
+    if (tensor != nullptr && tensor->shape != shape)
+      return Status(StatusCode::kConfig,
+                    fmt::format("tensor {} is [{}], the header says [{}]", stored,
+                                fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")),
+                    file_.path(), "convert the model again");
+    EAGLET_ASSIGN_OR_RETURN(std::vector<float> values, file_.read_f32(stored.empty() ? name : stored));
+    if (!pairs_side_by_side_) return values;
+    if (name.find(".q_proj.") != name.npos) return pairs_apart(values, config_.num_heads);
+    if (name.find(".k_proj.") != name.npos) return pairs_apart(values, config_.num_kv_heads);
+    return values;
+  }
+
+ private:
+  // llama.cpp's converter puts the two rows that turn together side by side (llama's rope); ours are half a
+  // head apart, as in transformers.
+  std::vector<float> pairs_apart(const std::vector<float>& rows, std::int64_t heads) const {
+    const std::int64_t half = config_.head_dim / 2,
+                       width = static_cast<std::int64_t>(rows.size()) / (heads * config_.head_dim);
+    std::vector<float> apart(rows.size());
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (std::int64_t i = 0; i < half; ++i)
+        for (std::int64_t part = 0; part < 2; ++part)
+          std::copy_n(rows.data() + ((h * half + i) * 2 + part) * width, width,
+                      apart.data() + ((h * 2 + part) * half + i) * width);
+    return apart;
+  }
+
+  GgufFile file_;
+  TargetConfig config_;
+  bool pairs_side_by_side_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<WeightSource>> open_gguf_weights(const std::string& path, const TargetConfig& config) {
+  EAGLET_ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(path));
+  return std::unique_ptr<WeightSource>(std::make_unique<GgufWeights>(std::move(file), config));
+}
+
+}  // namespace eaglet

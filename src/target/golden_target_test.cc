@@ -1,0 +1,107 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "formats/safetensors.h"
+#include "target/target_forward.h"
+
+namespace eaglet {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kRelative = 2e-5;  // of the largest value of the tensor
+
+std::vector<fs::path> folders() {
+  const char* given = std::getenv("EAGLET_GOLDEN_TARGETS");
+  std::vector<fs::path> all;
+  for (const auto& entry :
+       fs::directory_iterator(given != nullptr ? given : std::string(EAGLET_TESTDATA) + "/golden_targets"))
+    if (entry.is_directory()) all.push_back(entry.path());
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+void expect_close(const std::vector<float>& wanted, const float* found) {
+  double largest = 0, worst = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    largest = std::max(largest, std::fabs(static_cast<double>(wanted[i])));
+    worst = std::max(worst, std::fabs(static_cast<double>(wanted[i]) - static_cast<double>(found[i])));
+  }
+  EXPECT_LE(worst, kRelative * largest);
+}
+
+struct Expected {
+  std::vector<std::vector<std::int32_t>> documents;
+  std::vector<const std::vector<std::int32_t>*> pointers;
+  SafetensorsFile file;
+  std::vector<float> tensor(const std::string& name) const { return *file.read_f32("out." + name); }
+};
+
+Expected read_expected(const fs::path& folder) {
+  Expected e{{}, {}, std::move(*SafetensorsFile::open((folder / "expected.safetensors").string()))};
+  const auto ids = *e.file.read_i64("in.input_ids");
+  const auto columns = static_cast<std::size_t>(e.file.find("in.input_ids")->shape[1]);
+  for (std::size_t at = 0; at < ids.size(); at += columns)
+    e.documents.emplace_back(ids.begin() + static_cast<std::ptrdiff_t>(at),
+                             ids.begin() + static_cast<std::ptrdiff_t>(at + columns));
+  for (const auto& document : e.documents) e.pointers.push_back(&document);
+  return e;
+}
+
+// Every layer's input, the state before the final norm, and the logits, of each kind of target.
+TEST(golden_target, EveryStateAndLogit) {
+  ASSERT_GE(folders().size(), 1u);
+  for (const fs::path& folder : folders()) {
+    SCOPED_TRACE(folder.string());
+    const Expected e = read_expected(folder);
+    auto forward = TargetForward::open(folder.string());
+    ASSERT_TRUE(forward.ok()) << forward.status().what();
+    const std::int64_t layers = (*forward)->config().num_layers;
+    std::vector<float> last;
+    const Status ran = (*forward)->run(e.pointers, layers, [&](std::int64_t k, const float* x) {
+      SCOPED_TRACE("after " + std::to_string(k) + " layers");
+      const auto wanted = e.tensor(k < layers ? "layer_input_" + std::to_string(k) : "last_hidden_pre_norm");
+      expect_close(wanted, x);
+      last.assign(x, x + wanted.size());
+      return Status();
+    });
+    ASSERT_TRUE(ran.ok()) << ran.what();
+    std::vector<float> logits;
+    const auto rows = static_cast<std::int64_t>(last.size()) / (*forward)->config().hidden;
+    ASSERT_TRUE((*forward)->logits(rows, last.data(), &logits).ok());
+    SCOPED_TRACE("logits");
+    expect_close(e.tensor("logits"), logits.data());
+  }
+}
+
+// A document's states do not depend on its neighbours, nor on where in a pass it stands.
+TEST(golden_target, DocumentsDoNotSeeEachOther) {
+  for (const fs::path& folder : folders()) {
+    SCOPED_TRACE(folder.string());
+    const Expected e = read_expected(folder);
+    auto forward = TargetForward::open(folder.string());
+    ASSERT_TRUE(forward.ok());
+    const std::int64_t layers = (*forward)->config().num_layers;
+    const std::vector<std::int32_t> other(e.documents[0].begin(), e.documents[0].begin() + 7);
+    const std::vector<const std::vector<std::int32_t>*> mixed = {&other, e.pointers[1], &other,
+                                                                 e.pointers[0]};
+    const auto width = static_cast<std::size_t>((*forward)->config().hidden), length = e.documents[0].size();
+    ASSERT_TRUE((*forward)
+                    ->run(mixed, layers,
+                          [&](std::int64_t k, const float* x) {
+                            if (k < layers) return Status();
+                            const auto wanted = e.tensor("last_hidden_pre_norm");
+                            const auto half = wanted.begin() + static_cast<std::ptrdiff_t>(length * width);
+                            expect_close({half, wanted.end()}, x + 7 * width);
+                            expect_close({wanted.begin(), half}, x + (14 + length) * width);
+                            return Status();
+                          })
+                    .ok());
+  }
+}
+
+}  // namespace
+}  // namespace eaglet

@@ -1,0 +1,101 @@
+#include "target/layer_forward.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "device/gemm.h"
+#include "device/threads.h"
+#include "ops/bias.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/swiglu.h"
+
+namespace eaglet {
+namespace {
+
+// A norm of every head by itself (Qwen3).
+void norm_heads(std::int64_t n, const std::vector<float>& weight, std::int64_t width, double eps, float* x,
+                LayerScratch* scratch) {
+  if (weight.empty()) return;
+  rms_norm(n, width, x, width, weight.data(), eps, x, width, room(&scratch->inv, n));
+}
+
+}  // namespace
+
+float* room(std::vector<float>* buffer, std::int64_t n) {
+  const auto needed = static_cast<std::size_t>(n);
+  if (buffer->size() < needed) buffer->resize(needed);
+  return buffer->data();
+}
+
+void linear(std::int64_t n, std::int64_t out, std::int64_t in, const float* x, const std::vector<float>& w,
+            const std::vector<float>& bias, bool accumulate, float* y) {
+  gemm(Transpose::kNo, Transpose::kYes, n, out, in, 1.0f, x, in, w.data(), in, accumulate ? 1.0f : 0.0f, y,
+       out);
+  add_bias(n, out, bias.empty() ? nullptr : bias.data(), y);
+}
+
+TargetRope target_rope(const TargetConfig& c) {
+  TargetRope rope;
+  const bool latent = c.latent.kv_rank > 0;
+  rope.table = rope_table(c.rope, latent ? c.latent.rope_dim : c.head_dim, c.max_position_embeddings);
+  // DeepSeek: the softmax's scale grows with yarn's temperature, squared.
+  if (latent && c.rope.type == "yarn" && c.rope.mscale_all_dim != 0) {
+    const double m = c.rope.factor <= 1 ? 1 : 0.1 * c.rope.mscale_all_dim * std::log(c.rope.factor) + 1;
+    rope.latent_scale = m * m;
+  }
+  return rope;
+}
+
+void attention_layer(const TargetConfig& c, const TargetRope& rope, const LayerTensors& l,
+                     std::int64_t window, const DocumentChunk& chunk, float* x, LayerScratch* s) {
+  const std::int64_t n = chunk.rows, q_width = c.num_heads * c.head_dim,
+                     kv_width = c.num_kv_heads * c.head_dim, half = c.head_dim / 2;
+  float* normed = room(&s->normed, n * c.hidden);
+  float *q = room(&s->q, n * q_width), *k = room(&s->k, n * kv_width), *v = room(&s->v, n * kv_width);
+  rms_norm(n, c.hidden, x, c.hidden, l.input_norm.data(), c.rms_norm_eps, normed, c.hidden, room(&s->inv, n));
+  linear(n, q_width, c.hidden, normed, l.q, l.q_bias, false, q);
+  linear(n, kv_width, c.hidden, normed, l.k, l.k_bias, false, k);
+  linear(n, kv_width, c.hidden, normed, l.v, l.v_bias, false, v);
+  norm_heads(n * c.num_heads, l.q_norm, c.head_dim, c.rms_norm_eps, q, s);
+  norm_heads(n * c.num_kv_heads, l.k_norm, c.head_dim, c.rms_norm_eps, k, s);
+  float *cos = room(&s->cos, n * half), *sin = room(&s->sin, n * half);
+  rope_angles(n, chunk.positions.data(), half, rope.table.inv_freq.data(), rope.table.attention_scaling, cos,
+              sin);
+  rope_rotate(n, c.num_heads, half, cos, sin, q);
+  rope_rotate(n, c.num_kv_heads, half, cos, sin, k);
+  const AttentionShape shape{c.num_heads, c.num_kv_heads, c.head_dim, window};
+  AttentionInputs in;
+  in.num_queries = n;
+  in.spans = &chunk.spans;
+  in.key_of_query = chunk.own_row.data();
+  in.queries = q;
+  in.keys0 = k;
+  in.values0 = v;
+  float* attended = room(&s->attended, n * q_width);
+  const std::int64_t floats = attention_scratch_floats(shape, chunk.longest, 0);
+  attention(shape, in, attended, room(&s->log_sum_exp, n * c.num_heads),
+            room(&s->attention, num_threads() * floats), floats);
+  linear(n, c.hidden, q_width, attended, l.o, l.o_bias, true, x);
+}
+
+void add_mlp(const MlpWeights& w, std::int64_t n, std::int64_t hidden, const float* z, float* y,
+             LayerScratch* s) {
+  float *gate = room(&s->gate, n * w.width), *up = room(&s->up, n * w.width);
+  linear(n, w.width, hidden, z, w.gate, {}, false, gate);
+  linear(n, w.width, hidden, z, w.up, {}, false, up);
+  swiglu(n, w.width, gate, up, gate);
+  linear(n, hidden, w.width, gate, w.down, {}, true, y);
+}
+
+void mlp_layer(const TargetConfig& c, const LayerTensors& l, std::int64_t n, float* x, LayerScratch* s) {
+  float *normed = room(&s->normed, n * c.hidden), *gate = room(&s->gate, n * c.intermediate),
+        *up = room(&s->up, n * c.intermediate);
+  rms_norm(n, c.hidden, x, c.hidden, l.post_norm.data(), c.rms_norm_eps, normed, c.hidden, room(&s->inv, n));
+  linear(n, c.intermediate, c.hidden, normed, l.gate, l.gate_bias, false, gate);
+  linear(n, c.intermediate, c.hidden, normed, l.up, l.up_bias, false, up);
+  swiglu(n, c.intermediate, gate, up, gate);
+  linear(n, c.hidden, c.intermediate, gate, l.down, l.down_bias, true, x);
+}
+
+}  // namespace eaglet

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "ops/attention.h"
+#include "target/target_config.h"
+#include "target/target_tensors.h"
+
+namespace eaglet {
+
+/// Some rows of a pass: whole documents, end to end, no padding.
+struct DocumentChunk {
+  std::int64_t first_row = 0, rows = 0, longest = 0;  // of the pass; the longest document
+  std::vector<AttentionSpan> spans;                   // a document each, rows counted from first_row
+  std::vector<std::int32_t> positions, own_row;       // of each row: in its document; 0, 1, 2 ...
+};
+
+/// Memory that layers share; grows to what the largest chunk needs.
+struct LayerScratch {
+  std::vector<float> normed, inv, q, k, v, attended, log_sum_exp, attention, cos, sin;
+  std::vector<float> gate, up, latent, compressed, head_parts;
+};
+
+/// What rotates and scales the queries of every layer.
+struct TargetRope {
+  RopeTable table;
+  double latent_scale = 1;  // on queries of latent attention, beside 1 / sqrt(width of a key)
+};
+TargetRope target_rope(const TargetConfig& config);
+
+/// x [rows, hidden] += attention(norm(x)), the documents of the chunk each by itself. Source: the layers of
+/// the transformers library; docs/native-target.md.
+void attention_layer(const TargetConfig& config, const TargetRope& rope, const LayerTensors& layer,
+                     std::int64_t window, const DocumentChunk& chunk, float* x, LayerScratch* scratch);
+/// The same where keys and values come from one narrow row a token.
+void latent_attention_layer(const TargetConfig& config, const TargetRope& rope, const LayerTensors& layer,
+                            const DocumentChunk& chunk, float* x, LayerScratch* scratch);
+/// x [n, hidden] += mlp(norm(x)).
+void mlp_layer(const TargetConfig& config, const LayerTensors& layer, std::int64_t n, float* x,
+               LayerScratch* scratch);
+/// y [n, hidden] += down(silu(gate(z)) * up(z)) with weights of `width` rows; biases may be empty.
+struct MlpWeights {
+  const std::vector<float>&gate, &up, &down;
+  std::int64_t width = 0;
+};
+void add_mlp(const MlpWeights& weights, std::int64_t n, std::int64_t hidden, const float* z, float* y,
+             LayerScratch* scratch);
+
+/// Room for n floats that may be overwritten.
+float* room(std::vector<float>* buffer, std::int64_t n);
+/// y [n, out] = x [n, in] w^T (+ y when `accumulate`), plus the bias where there is one.
+void linear(std::int64_t n, std::int64_t out, std::int64_t in, const float* x, const std::vector<float>& w,
+            const std::vector<float>& bias, bool accumulate, float* y);
+
+}  // namespace eaglet

@@ -1,0 +1,171 @@
+#include "target/target_forward.h"
+
+#include <algorithm>
+
+#include "base/files.h"
+#include "base/interrupt.h"
+#include "formats/json.h"
+#include "ops/rms_norm.h"
+#include "ops/rows.h"
+#include "target/expert_layer.h"
+
+namespace eaglet {
+namespace {
+
+constexpr std::int64_t kChunkRows = 2048;  // products are at their best; what a layer needs stays small
+
+bool has_experts(const TargetConfig& c, std::int64_t layer) {
+  return !c.experts.on_layer.empty() && c.experts.on_layer[static_cast<std::size_t>(layer)];
+}
+
+}  // namespace
+
+std::vector<DocumentChunk> chunk_documents(const std::vector<std::int64_t>& lengths, std::int64_t rows) {
+  std::vector<DocumentChunk> chunks;
+  std::int64_t first = 0;
+  for (const std::int64_t length : lengths) {
+    if (chunks.empty() || chunks.back().rows + length > rows) {
+      chunks.emplace_back();
+      chunks.back().first_row = first;
+    }
+    DocumentChunk& chunk = chunks.back();
+    const auto begin = static_cast<std::int32_t>(chunk.rows),
+               end = static_cast<std::int32_t>(chunk.rows + length);
+    chunk.spans.push_back({begin, end, begin, end});
+    for (std::int32_t row = begin; row < end; ++row) {
+      chunk.positions.push_back(row - begin);
+      chunk.own_row.push_back(row);
+    }
+    chunk.rows += length;
+    chunk.longest = std::max(chunk.longest, length);
+    first += length;
+  }
+  return chunks;
+}
+
+Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& path) {
+  if (!is_directory(path)) {
+    EAGLET_ASSIGN_OR_RETURN(TargetConfig config, target_config_from_gguf(path));
+    EAGLET_ASSIGN_OR_RETURN(auto weights, open_gguf_weights(path, config));
+    return std::unique_ptr<TargetForward>(
+        new TargetForward(std::move(config), TargetTensors(std::move(weights), path)));
+  }
+  const std::string config_path = path + "/config.json";
+  EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(config_path));
+  Result<TargetConfig> config = target_config_from_json(json);
+  if (!config.ok()) return config.status().at(config_path);
+  EAGLET_ASSIGN_OR_RETURN(auto weights, open_folder_weights(path));
+  return std::unique_ptr<TargetForward>(
+      new TargetForward(std::move(*config), TargetTensors(std::move(weights), path)));
+}
+
+Status TargetForward::embed(const std::vector<const std::vector<std::int32_t>*>& documents) {
+  std::vector<std::int64_t> lengths;
+  std::vector<std::int32_t> ids;
+  for (const auto* document : documents) {
+    lengths.push_back(static_cast<std::int64_t>(document->size()));
+    ids.insert(ids.end(), document->begin(), document->end());
+  }
+  for (const std::int32_t id : ids)
+    if (id < 0 || id >= config_.vocab)
+      return Status(StatusCode::kInvalidArgument, "a token id is outside the target's vocabulary",
+                    tensors_.path());
+  EAGLET_ASSIGN_OR_RETURN(const auto table,
+                          tensors_.read("model.embed_tokens.weight", {config_.vocab, config_.hidden}));
+  tokens_ = static_cast<std::int64_t>(ids.size());
+  gather_rows(tokens_, config_.hidden, table.data(), ids.data(), room(&x_, tokens_ * config_.hidden));
+  chunks_ = chunk_documents(lengths, kChunkRows);
+  return {};
+}
+
+Status TargetForward::run_layer(std::int64_t layer) {
+  EAGLET_ASSIGN_OR_RETURN(const LayerTensors weights, read_layer(config_, layer, tensors_));
+  const std::int64_t hidden = config_.hidden;
+  for (const DocumentChunk& chunk : chunks_) {
+    if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
+    float* x = x_.data() + chunk.first_row * hidden;
+    if (config_.latent.kv_rank > 0)
+      latent_attention_layer(config_, rope_, weights, chunk, x, &scratch_);
+    else
+      attention_layer(config_, rope_, weights, config_.window[static_cast<std::size_t>(layer)], chunk, x,
+                      &scratch_);
+    if (!has_experts(config_, layer)) mlp_layer(config_, weights, chunk.rows, x, &scratch_);
+  }
+  if (!has_experts(config_, layer)) return {};
+  return expert_layer(config_, layer, weights, tokens_, tensors_, x_.data(), room(&normed_, tokens_ * hidden),
+                      &scratch_);
+}
+
+Status TargetForward::run(const std::vector<const std::vector<std::int32_t>*>& documents,
+                          std::int64_t last_layer, const OnStates& on_states) {
+  EAGLET_RETURN_IF_ERROR(embed(documents));
+  EAGLET_RETURN_IF_ERROR(on_states(0, x_.data()));
+  for (std::int64_t layer = 0; layer < last_layer; ++layer) {
+    EAGLET_RETURN_IF_ERROR(run_layer(layer));
+    EAGLET_RETURN_IF_ERROR(on_states(layer + 1, x_.data()));
+  }
+  return {};
+}
+
+Status TargetForward::logits(std::int64_t n, const float* x, std::vector<float>* out) {
+  EAGLET_ASSIGN_OR_RETURN(const auto norm, tensors_.read("model.norm.weight", {config_.hidden}));
+  const char* head = config_.tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
+  EAGLET_ASSIGN_OR_RETURN(const auto weights, tensors_.read(head, {config_.vocab, config_.hidden}));
+  float* normed = room(&scratch_.normed, n * config_.hidden);
+  rms_norm(n, config_.hidden, x, config_.hidden, norm.data(), config_.rms_norm_eps, normed, config_.hidden,
+           room(&scratch_.inv, n));
+  out->resize(static_cast<std::size_t>(n * config_.vocab));
+  linear(n, config_.vocab, config_.hidden, normed, weights, {}, false, out->data());
+  return {};
+}
+
+std::uint64_t TargetForward::bytes_per_token() const {
+  return static_cast<std::uint64_t>(4 * config_.hidden * (config_.experts.count > 0 ? 2 : 1));
+}
+
+namespace {
+
+struct LayerSize {
+  std::int64_t attention = 0, mlp = 0, expert = 0, shared = 0;  // weights
+  std::int64_t row = 0;                                         // floats that a row of a chunk needs
+};
+
+LayerSize layer_size(const TargetConfig& c) {
+  LayerSize size;
+  const LatentConfig& m = c.latent;
+  const std::int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  size.attention = 2 * (q + kv) * c.hidden;
+  size.row = 2 * c.hidden + 2 * (q + kv) + 2 * c.intermediate;
+  if (m.kv_rank > 0) {
+    const std::int64_t decoded = c.num_heads * (m.nope_dim + m.value_dim);
+    size.attention = (m.q_rank > 0 ? m.q_rank * (c.hidden + q) : q * c.hidden) +
+                     (m.kv_rank + m.rope_dim) * c.hidden + m.kv_rank * decoded +
+                     c.num_heads * m.value_dim * c.hidden;
+    size.row += 3 * c.num_heads * std::max(c.head_dim, m.value_dim) + decoded;
+  }
+  size.mlp = 3 * c.hidden * c.intermediate;
+  size.expert = 3 * c.hidden * c.experts.width;
+  size.shared = c.experts.shared * size.expert + c.experts.count * c.hidden;
+  return size;
+}
+
+}  // namespace
+
+std::uint64_t TargetForward::fixed_bytes(std::int64_t longest_document) const {
+  const LayerSize size = layer_size(config_);
+  std::int64_t weights = size.attention + std::max(size.mlp, size.shared + size.expert);
+  weights = std::max(weights, config_.vocab * config_.hidden);  // the embeddings, before the first layer
+  return static_cast<std::uint64_t>(4 * (weights + std::max(kChunkRows, longest_document) * size.row));
+}
+
+double TargetForward::flops_per_token() const {
+  const LayerSize size = layer_size(config_);
+  double weights = 0;
+  for (std::int64_t layer = 0; layer < config_.num_layers; ++layer)
+    weights += static_cast<double>(
+        size.attention +
+        (has_experts(config_, layer) ? size.shared + config_.experts.per_token * size.expert : size.mlp));
+  return 2 * weights;
+}
+
+}  // namespace eaglet

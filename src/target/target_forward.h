@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "target/layer_forward.h"
+#include "target/target_config.h"
+#include "target/target_tensors.h"
+
+namespace eaglet {
+
+/// The target's forward, layer by layer: one layer's weights are in memory at a time (of experts one
+/// expert's), and all documents of a pass go through it before the next is read. Not thread-safe.
+class TargetForward {
+ public:
+  /// A transformers folder or a GGUF file. kNotFound, kDataLoss, kConfig (an architecture or a setting that
+  /// is not known).
+  static Result<std::unique_ptr<TargetForward>> open(const std::string& path);
+  const TargetConfig& config() const { return config_; }
+
+  /// What is called with the states x [tokens, hidden] after `layers` layers: 0 (the embeddings) to
+  /// `last_layer`.
+  using OnStates = std::function<Status(std::int64_t layers, const float* x)>;
+  /// Runs `documents` (each at least one token, ids below the vocabulary) through the first `last_layer`
+  /// layers. A document's states depend on nothing but its tokens, to rounding. kInterrupted after a signal.
+  Status run(const std::vector<const std::vector<std::int32_t>*>& documents, std::int64_t last_layer,
+             const OnStates& on_states);
+  /// logits [n, vocab] of states x [n, hidden] after the last layer.
+  Status logits(std::int64_t n, const float* x, std::vector<float>* out);
+
+  /// Bytes that a pass needs for each of its tokens, and beside that for chunks and one layer's weights.
+  std::uint64_t bytes_per_token() const;
+  std::uint64_t fixed_bytes(std::int64_t longest_document) const;
+  /// Multiplications and additions of a token, its attention to those before it left out.
+  double flops_per_token() const;
+  const std::string& path() const { return tensors_.path(); }
+
+ private:
+  TargetForward(TargetConfig config, TargetTensors tensors)
+      : config_(std::move(config)), tensors_(std::move(tensors)), rope_(target_rope(config_)) {}
+  Status embed(const std::vector<const std::vector<std::int32_t>*>& documents);
+  Status run_layer(std::int64_t layer);
+
+  TargetConfig config_;
+  TargetTensors tensors_;
+  TargetRope rope_;
+  std::vector<float> x_, normed_;  // of the pass [tokens, hidden]
+  std::int64_t tokens_ = 0;
+  std::vector<DocumentChunk> chunks_;
+  LayerScratch scratch_;
+};
+
+/// Documents of these lengths as chunks of about `rows` rows, none of them divided.
+std::vector<DocumentChunk> chunk_documents(const std::vector<std::int64_t>& lengths, std::int64_t rows);
+
+}  // namespace eaglet

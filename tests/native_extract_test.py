@@ -1,0 +1,141 @@
+"""eaglet extract --engine native: from a transformers folder (chosen by itself) the states are those of the model, whatever the
+memory; from a GGUF file they are libllama's up to its rounding; a kill loses no pass; what cannot be is said."""
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import toy_target
+
+EAGLET, SOURCE = os.environ["EAGLET"], os.environ["EAGLET_SOURCE"]
+TARGETS = f"{SOURCE}/testdata/golden_targets"
+
+
+def run(*arguments):
+    return subprocess.run([EAGLET, *arguments, "--progress", "plain"], capture_output=True, text=True, timeout=300, check=False)
+
+
+def must(done):
+    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+    return done
+
+
+def refused(done, code, *words):
+    assert done.returncode == code and done.stderr.count("error:") == 1, f"exit {done.returncode}\n{done.stderr}"
+    for word in words:
+        assert word in done.stderr, (word, done.stderr)
+
+
+def extract(model, conversations, out, *more):
+    return run("extract", "--model", model, "--conversations", conversations, "--output-dir", out, *more, *(() if model.endswith(".gguf") else ("--target-layer-ids", "0,1,3")))
+
+
+def read_store(directory):
+    """{id: states as floats}"""
+    documents = {}
+    for name in sorted(n for n in os.listdir(directory) if n.endswith(".shard")):
+        with open(f"{directory}/{name}", "rb") as file:
+            data = file.read()
+        at, end = struct.unpack_from("<I", data, 12)[0], struct.unpack_from("<Q", data, len(data) - 32)[0]
+        while at < end:
+            record_bytes, _, _, _, states_bytes, tokens, _, _, name_bytes = struct.unpack_from("<QQQQQIIIH", data, at + 8)
+            meta = at + 64
+            key = data[meta + 5 * tokens:meta + 5 * tokens + name_bytes].decode()
+            states = meta + (5 * tokens + name_bytes + 63) // 64 * 64
+            words = struct.unpack_from(f"<{states_bytes // 2}H", data, states)
+            documents[key] = struct.unpack(f"<{len(words)}f", struct.pack(f"<{len(words)}I", *(w << 16 for w in words)))
+            at += record_bytes
+    return documents
+
+
+def write_documents(path, vocab, count, seed=3):
+    rng = random.Random(seed)
+    with open(path, "w", encoding="utf-8") as file:
+        for i in range(count):
+            ids = [rng.randrange(vocab) for _ in range(rng.randrange(6, 40))]
+            file.write(json.dumps({"id": f"d{i}", "input_ids": ids, "loss_mask": [0] * 3 + [1] * (len(ids) - 3)}) + "\n")
+
+
+def close(a, b, relative):
+    assert a.keys() == b.keys()
+    for key in a:
+        largest = max(map(abs, a[key]))
+        worst = max(abs(x - y) for x, y in zip(a[key], b[key]))
+        assert len(a[key]) == len(b[key]) and worst <= relative * largest, (key, worst / largest)
+
+
+def every_kind_of_folder(root):
+    write_documents(f"{root}/c.jsonl", 96, 20)
+    for kind in sorted(os.listdir(TARGETS)):
+        if not os.path.isdir(f"{TARGETS}/{kind}"):
+            continue
+        done = must(extract(f"{TARGETS}/{kind}", f"{root}/c.jsonl", f"{root}/{kind}"))
+        assert "engine native" in done.stderr, done.stderr
+        store = read_store(f"{root}/{kind}")
+        assert len(store) == 20
+        small = must(extract(f"{TARGETS}/{kind}", f"{root}/c.jsonl", f"{root}/{kind}-small", "--memory", "12M"))
+        close(store, read_store(f"{root}/{kind}-small"), 2 ** -7)  # a step of bf16
+        assert re.search(r"\d+ pass", small.stderr), small.stderr
+
+
+def as_libllama(root):
+    toy_target.write_target(f"{root}/toy.gguf")
+    toy_target.write_conversations(f"{root}/toy.jsonl")
+    for engine in ("llama", "native"):
+        must(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/{engine}", "--engine", engine))
+    close(read_store(f"{root}/llama"), read_store(f"{root}/native"), 0.02)
+
+
+def killed(root):
+    write_documents(f"{root}/many.jsonl", 96, 3000)
+    command = [EAGLET, "extract", "--model", f"{TARGETS}/llama_tied", "--conversations", f"{root}/many.jsonl", "--output-dir",
+               f"{root}/killed", "--progress", "none", "--target-layer-ids", "0,1,3"]
+    for wait in (0.2, 0.3, 0.5):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(wait)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    must(subprocess.run(command, capture_output=True, text=True, timeout=300, check=False))
+    must(run("inspect", "--verify", f"{root}/killed"))
+    whole = must(extract(f"{TARGETS}/llama_tied", f"{root}/many.jsonl", f"{root}/whole"))
+    assert "engine native" in whole.stderr
+    close(read_store(f"{root}/whole"), read_store(f"{root}/killed"), 2 ** -7)
+
+
+def bad_input(root):
+    write_documents(f"{root}/c.jsonl", 96, 4)
+    good = f"{TARGETS}/qwen3"
+    refused(extract(good, f"{root}/c.jsonl", f"{root}/x", "--memory", "10K"), 73, "--memory")
+    refused(extract(good, f"{root}/c.jsonl", f"{root}/x", "--memory", "lots"), 64, "--memory")
+    refused(extract(good, f"{root}/c.jsonl", f"{root}/x", "--engine", "turbo"), 64, "--engine")
+    shutil.copytree(good, f"{root}/odd")
+    with open(f"{good}/config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    for name, value, word in (("model_type", "mamba", "mamba"), ("hidden_act", "gelu", "gelu"), ("intermediate_size", 80, "gate_proj")):
+        with open(f"{root}/odd/config.json", "w", encoding="utf-8") as file:
+            json.dump({**config, name: value}, file)
+        refused(extract(f"{root}/odd", f"{root}/c.jsonl", f"{root}/y", "--engine", "native"), 78, word)
+    shutil.copy(f"{good}/config.json", f"{root}/odd/config.json")
+    os.truncate(f"{root}/odd/model.safetensors", 20000)
+    done = extract(f"{root}/odd", f"{root}/c.jsonl", f"{root}/y")
+    assert done.returncode not in (0, -11, -6) and "model.safetensors" in done.stderr, done.stderr
+
+
+def main():
+    for test in (every_kind_of_folder, as_libllama, killed, bad_input):
+        with tempfile.TemporaryDirectory(prefix="eaglet-native-") as root:
+            start = time.monotonic()
+            test(root)
+            print(f"ok {test.__name__} ({time.monotonic() - start:.1f} s)")
+
+
+if __name__ == "__main__":
+    main()
