@@ -75,7 +75,7 @@ def check_generate(root, rng):
         path = f"{root}/killed{run}.jsonl"
         kept = []
         for _ in range(KILLS_A_RUN):
-            kills += killed_after(generate(f"killed{run}"), rng.uniform(0.02, seconds / 2))
+            kills += killed_after(generate(f"killed{run}"), rng.uniform(0.02, seconds / 6))
             lines = whole_lines(path)
             assert lines[:len(kept)] == kept, "a finished answer was lost or changed"
             kept = lines
@@ -118,7 +118,7 @@ def check_extract(root, rng):
     kills = 0
     for run in range(KILLED_RUNS):
         for _ in range(KILLS_A_RUN):
-            kills += killed_after(extract(f"killed{run}"), rng.uniform(0.02, seconds / 2))
+            kills += killed_after(extract(f"killed{run}"), rng.uniform(0.02, seconds / 6))
         report, _ = whole(extract(f"killed{run}"))
         assert report["documents"] == PROMPTS, report
         verified = subprocess.run([EAGLET, "inspect", "--verify", f"{root}/killed{run}"], capture_output=True, text=True)

@@ -48,8 +48,10 @@ struct WriterLock {
   }
 };
 
-/// Held while a shard is begun or taken up, so that of several writers only one does so at a time: between a
-/// new shard's creation and its own lock nobody may mistake it for a dead writer's.
+/// Held while a shard is begun, taken up or given its final name, so that of several writers only one does so
+/// at a time: between a new shard's creation and its own lock nobody may mistake it for a dead writer's, and
+/// a name that is just changing from unfinished to finished must not look free, or the next shard of that
+/// name would replace it.
 class ClaimLock {
  public:
   static Result<ClaimLock> take(const std::string& directory) {
@@ -152,7 +154,7 @@ class DirectoryWriter : public StoreWriter {
   Status take_up_abandoned(const std::vector<std::uint64_t>& numbers) {
     for (const std::uint64_t number : numbers) {
       if (shard_ && shard_->names().empty()) continue;
-      if (shard_) EAGLET_RETURN_IF_ERROR(finish_shard());
+      if (shard_) EAGLET_RETURN_IF_ERROR(finish_claimed_shard());
       const Status taken = take_up_unfinished(number);
       if (taken.code() == StatusCode::kBusy) continue;  // its writer is alive
       EAGLET_RETURN_IF_ERROR(taken);
@@ -162,6 +164,11 @@ class DirectoryWriter : public StoreWriter {
   }
 
   Status finish_shard() {
+    EAGLET_ASSIGN_OR_RETURN(const ClaimLock claim, ClaimLock::take(directory_));
+    return finish_claimed_shard();
+  }
+
+  Status finish_claimed_shard() {
     EAGLET_RETURN_IF_ERROR(shard_->finish());
     shard_.reset();
     ++next_number_;
@@ -202,7 +209,7 @@ class DirectoryWriter : public StoreWriter {
   StoreHeader header_;
   StoreWriterOptions options_;
   std::optional<ShardWriter> shard_;
-  std::uint64_t next_number_ = 0;  // of shard_, or of the one to come
+  std::uint64_t next_number_ = 0;                         // of shard_, or of the one to come
   std::unordered_map<std::string, std::int64_t> tokens_;  // of every document in the store, by id
   std::vector<std::string> finished_ids_, notes_;
   bool finished_ = false;
