@@ -14,14 +14,17 @@ namespace fs = std::filesystem;
 
 constexpr double kRelative = 2e-5;  // of the largest value of the tensor
 
-std::vector<fs::path> folders() {
-  const char* given = std::getenv("EAGLET_GOLDEN_TARGETS");
+std::vector<fs::path> folders_in(const std::string& directory) {
   std::vector<fs::path> all;
-  for (const auto& entry :
-       fs::directory_iterator(given != nullptr ? given : std::string(EAGLET_TESTDATA) + "/golden_targets"))
+  for (const auto& entry : fs::directory_iterator(directory))
     if (entry.is_directory()) all.push_back(entry.path());
   std::sort(all.begin(), all.end());
   return all;
+}
+
+std::vector<fs::path> folders() {
+  const char* given = std::getenv("EAGLET_GOLDEN_TARGETS");
+  return folders_in(given != nullptr ? given : std::string(EAGLET_TESTDATA) + "/golden_targets");
 }
 
 void expect_close(const std::vector<float>& wanted, const float* found) {
@@ -51,10 +54,9 @@ Expected read_expected(const fs::path& folder) {
   return e;
 }
 
-// Every layer's input, the state before the final norm, and the logits, of each kind of target.
-TEST(golden_target, EveryStateAndLogit) {
-  ASSERT_GE(folders().size(), 1u);
-  for (const fs::path& folder : folders()) {
+// Every layer's input, the state before the final norm, and the logits.
+void expect_every_state_and_logit(const std::vector<fs::path>& folders) {
+  for (const fs::path& folder : folders) {
     SCOPED_TRACE(folder.string());
     const Expected e = read_expected(folder);
     auto forward = TargetForward::open(folder.string());
@@ -75,6 +77,18 @@ TEST(golden_target, EveryStateAndLogit) {
     SCOPED_TRACE("logits");
     expect_close(e.tensor("logits"), logits.data());
   }
+}
+
+TEST(golden_target, EveryStateAndLogit) {
+  ASSERT_GE(folders().size(), 1u);
+  expect_every_state_and_logit(folders());
+}
+
+// Made by tests/optional/make_quantised_targets.py: what transformers computes with the weights taken back.
+TEST(QuantisedTarget, EveryStateAndLogit) {
+  const auto quantised = folders_in(std::string(EAGLET_TESTDATA) + "/quantised_targets");
+  ASSERT_EQ(quantised.size(), 4u);
+  expect_every_state_and_logit(quantised);
 }
 
 // A document's states do not depend on its neighbours, nor on where in a pass it stands.

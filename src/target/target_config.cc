@@ -30,9 +30,6 @@ Status check_arithmetic(const Json& json, ConfigFields& fields) {
     if (read_or<double>(fields, name, 1) != 1) return unknown(fmt::format("\"{}\" other than 1", name));
   for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"})
     if (json_field(json, name) != nullptr) return unknown(fmt::format("\"{}\"", name));
-  if (json_field(json, "quantization_config") != nullptr || json_field(json, "compression_config") != nullptr)
-    return Status(StatusCode::kConfig, "the weights are quantised (quantization_config)", {},
-                  "the native engine reads fp32, bf16 and fp16 weights; take the unquantised model");
   return {};
 }
 
@@ -159,10 +156,18 @@ Status check_sizes(const TargetConfig& c) {
 
 Result<TargetConfig> target_config_from_json(const Json& json) {
   if (!json.is_object()) return unknown("a config.json that is no object");
-  if (const Json* text = json_field(json, "text_config"); text != nullptr)
-    return target_config_from_json(*text);
+  const Json* quantised = json_field(json, "quantization_config");
+  if (quantised == nullptr) quantised = json_field(json, "compression_config");
+  if (const Json* text = json_field(json, "text_config"); text != nullptr) {
+    EAGLET_ASSIGN_OR_RETURN(TargetConfig of_text, target_config_from_json(*text));
+    if (quantised != nullptr) {  // some write it beside the text part, some in it
+      EAGLET_ASSIGN_OR_RETURN(of_text.quantisation, weight_quantisation_from_json(quantised));
+    }
+    return of_text;
+  }
   ConfigFields fields(json);
   TargetConfig c;
+  EAGLET_ASSIGN_OR_RETURN(c.quantisation, weight_quantisation_from_json(quantised));
   fields.read("model_type", &c.model_type);
   EAGLET_RETURN_IF_ERROR(check_arithmetic(json, fields));
   read_sizes(fields, &c);

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "formats/json.h"
 #include "formats/rope_config.h"
+#include "target/weight_quantisation.h"
 
 namespace eaglet {
 
@@ -43,6 +44,7 @@ struct TargetConfig {
   std::vector<std::int64_t> window;  // of each layer; 0 = full attention
   LatentConfig latent;
   ExpertConfig experts;
+  WeightQuantisation quantisation;  // of a folder
 };
 
 /// Reads a transformers config.json; of a model for pictures and text, the text part. kConfig names what is

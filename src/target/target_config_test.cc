@@ -23,7 +23,7 @@ TEST(TargetConfig, WhatChangesTheArithmeticIsRefusedByName) {
                                                  {"hidden_act", "gelu"},
                                                  {"partial_rotary_factor", 0.5},
                                                  {"final_logit_softcapping", 30.0},
-                                                 {"quantization_config", Json::object()},
+                                                 {"quantization_config", {{"quant_method", "gptq"}}},
                                                  {"hidden_size", "32"},
                                                  {"rope_scaling", {{"rope_type", "dynamic"}}}}) {
     Json changed = llama();

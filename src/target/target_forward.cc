@@ -54,7 +54,7 @@ Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& pa
   EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(config_path));
   Result<TargetConfig> config = target_config_from_json(json);
   if (!config.ok()) return config.status().at(config_path);
-  EAGLET_ASSIGN_OR_RETURN(auto weights, open_folder_weights(path));
+  EAGLET_ASSIGN_OR_RETURN(auto weights, open_folder_weights(path, config->quantisation));
   return std::unique_ptr<TargetForward>(
       new TargetForward(std::move(*config), TargetTensors(std::move(weights), path)));
 }

@@ -10,7 +10,8 @@
 
 namespace eaglet {
 
-/// Where a target's weights come from, by the names that transformers gives them.
+/// Where a target's weights come from, by the names that transformers gives them. read() may be called by
+/// several threads.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -21,7 +22,8 @@ class WeightSource {
 };
 /// A transformers folder. kNotFound, kDataLoss. `model.` may stand below `language_model.` (models for
 /// pictures and text).
-Result<std::unique_ptr<WeightSource>> open_folder_weights(const std::string& directory);
+Result<std::unique_ptr<WeightSource>> open_folder_weights(const std::string& directory,
+                                                          const WeightQuantisation& quantisation);
 /// A GGUF file of architecture llama, qwen2 or qwen3, every quantisation that ggml can take back. Rows that
 /// llama.cpp keeps in another order are put back.
 Result<std::unique_ptr<WeightSource>> open_gguf_weights(const std::string& path, const TargetConfig& config);
