@@ -88,10 +88,18 @@ void add_common_flags(CLI::App& app, ExtractOptions* o) {
   app.add_option("--threads", o->threads, "0: all cores")->capture_default_str();
   app.add_option("--weights", o->weights, "arithmetic for a quantised target: auto, stored, f16, f32")
       ->capture_default_str();
-  app.add_option(
-         "--engine", o->engine,
-         "what runs the target: native (layer by layer, fp32), llama (libllama), or auto: native for a "
-         "transformers folder")
+  app.add_option("--engine", o->engine,
+                 "what runs the target: native (layer by layer), llama (libllama), or auto: native for a "
+                 "transformers "
+                 "folder")
+      ->capture_default_str();
+  app.add_option("--compute-type", o->compute_type,
+                 "native: products in f32 or bf16 (sums are fp32); auto: the faster, measured now")
+      ->capture_default_str();
+  app.add_flag(
+         "--deterministic,--no-deterministic{false}", o->deterministic,
+         "native: the same bits whatever the memory and the passes; without it, short tiles of rows are "
+         "not filled up")
       ->capture_default_str();
   app.add_option("--memory", o->memory,
                  "native: weights and activations at once, for example 4G (half of what is free)");
@@ -129,7 +137,8 @@ void add_server_flags(CLI::App& app, ExtractOptions* o) {
 
 void add_take_in_flags(CLI::App& app, ExtractFlags* flags) {
   TakeInOptions* o = &flags->take;
-  app.add_option("--from", o->from, "take in states of another tool: vllm, speculators, specforge, modelopt, nemo");
+  app.add_option("--from", o->from,
+                 "take in states of another tool: vllm, speculators, specforge, modelopt, nemo");
   app.add_option("DIR", o->states_path, "with --from: the folder of states");
   app.add_flag("--check", o->check_only, "only look at the states; nothing is written");
   app.add_flag("--strict", flags->strict, "fail when any file is refused");

@@ -161,13 +161,19 @@ struct LinearWeight::Impl {
   ProductWorkspace::Impl& workspace;
   const float* values = nullptr;
   bool exact = false;  // plain products with `values`
+  std::int64_t row_step;
   std::unique_ptr<PackedOperand> for_forward, for_backward;
   dnnl::memory::desc as_columns, as_rows;  // W [out, in] read as [in, out], and as it lies
   Programs<kBlockDepth / kDepthStep> gradients;
 
   Impl(std::int64_t out_width, std::int64_t in_width, std::int64_t distance,
        const LinearWeightOptions& options, ProductWorkspace* shared)
-      : out(out_width), in(in_width), ldw(distance), type(options.type), workspace(shared->impl()) {
+      : out(out_width),
+        in(in_width),
+        ldw(distance),
+        type(options.type),
+        workspace(shared->impl()),
+        row_step(options.full_tiles ? kBlockRows : kRowStep) {
     const bool bf16 = type == ComputeType::kBf16;
     as_columns = dnnl::memory::desc({in, out}, Type::f32, dnnl::memory::dims{1, ldw});
     as_rows = rows_apart(out, in, Type::f32, ldw);
@@ -180,8 +186,9 @@ struct LinearWeight::Impl {
   // y [n, columns] (+)= x [n, depth] times a packed operand, block by block.
   void multiply(PackedOperand& operand, std::int64_t n, std::int64_t depth, std::int64_t columns,
                 const float* x, bool accumulate, float* y, bool has_room) {
+    has_room = has_room && row_step == kRowStep;
     for (std::int64_t first = 0; first < n; first += kBlockRows) {
-      const std::int64_t rows = std::min(kBlockRows, n - first), padded = round_up(rows, kRowStep);
+      const std::int64_t rows = std::min(kBlockRows, n - first), padded = round_up(rows, row_step);
       const void* from = x + first * depth;
       if (type == ComputeType::kBf16) {
         round_to_bf16(rows * depth, x + first * depth, workspace.first.data());

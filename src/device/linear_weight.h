@@ -42,6 +42,7 @@ struct LinearWeightOptions {
   ComputeType type = ComputeType::kF32;
   bool pack_f32 = false;
   bool with_backward = true;
+  bool full_tiles = false;  // forward() runs on tiles of 256 rows, the last filled up with zero rows
   bool gradients_come_rounded = false;  // in kBf16 only the ..._rounded() products are used going back
 };
 

@@ -24,6 +24,11 @@ void keep_slot(std::int64_t tokens, std::int64_t slots, std::int64_t hidden, std
   });
 }
 
+Result<ComputeType> native_compute_type(const std::string& name) {
+  if (name == "auto") return fastest_compute_type();
+  return parse_compute_type(name);
+}
+
 }  // namespace
 
 Result<std::vector<NativePass>> plan_native_passes(const TargetForward& target,
@@ -91,7 +96,10 @@ Status run_native_pass(const NativePass& pass, const StoreHeader& header,
 Status take_states_natively(ExtractWork* work, const ExtractOptions& options, const StoreHeader& header,
                             StoreWriter* writer, ExtractReport* report, Progress& progress) {
   set_num_threads(options.threads);
-  EAGLET_ASSIGN_OR_RETURN(const auto target, TargetForward::open(options.model_path));
+  ForwardOptions arithmetic;
+  arithmetic.deterministic = options.deterministic;
+  EAGLET_ASSIGN_OR_RETURN(arithmetic.compute_type, native_compute_type(options.compute_type));
+  EAGLET_ASSIGN_OR_RETURN(const auto target, TargetForward::open(options.model_path, arithmetic));
   std::uint64_t memory = available_memory_bytes() / 2;
   if (!options.memory.empty()) {
     EAGLET_ASSIGN_OR_RETURN(memory, parse_memory(options.memory));
@@ -100,15 +108,15 @@ Status take_states_natively(ExtractWork* work, const ExtractOptions& options, co
                           plan_native_passes(*target, work->documents, header.slots(), memory));
   std::int64_t tokens = 0, done = 0;
   for (const NativePass& pass : passes) tokens += pass.tokens;
-  progress.note(
-      fmt::format("engine native: {} {} of up to {} tokens in {} of memory, {:.2f} GFLOP a token, {:.1f} "
-                  "TFLOP in all; every pass reads the weights once",
-                  passes.size(), passes.size() == 1 ? "pass" : "passes",
-                  std::max_element(passes.begin(), passes.end(),
-                                   [](const auto& a, const auto& b) { return a.tokens < b.tokens; })
-                      ->tokens,
-                  human_bytes(static_cast<double>(memory)), target->flops_per_token() / 1e9,
-                  target->flops_per_token() * static_cast<double>(tokens) / 1e12));
+  progress.note(fmt::format(
+      "engine native: products in {}, {} {} of up to {} tokens in {} of memory, {:.2f} GFLOP a "
+      "token, {:.1f} TFLOP in all; every pass reads the weights once",
+      compute_type_name(arithmetic.compute_type), passes.size(), passes.size() == 1 ? "pass" : "passes",
+      std::max_element(passes.begin(), passes.end(),
+                       [](const auto& a, const auto& b) { return a.tokens < b.tokens; })
+          ->tokens,
+      human_bytes(static_cast<double>(memory)), target->flops_per_token() / 1e9,
+      target->flops_per_token() * static_cast<double>(tokens) / 1e12));
   const double start = monotonic_seconds();
   std::uint64_t documents = static_cast<std::uint64_t>(work->already_done);
   for (std::size_t i = 0; i < passes.size(); ++i) {

@@ -34,8 +34,9 @@ TEST(StoreTools, MergeSubsetAndAnotherForm) {
   EXPECT_EQ(copy_store({a, b}, all, {}, kAll, quiet)->already_there, 12);
   const auto short_ones = [](const StoredDocument& d) { return d.tokens < 8; };
   ASSERT_TRUE(copy_store({all}, some, {}, short_ones, quiet).ok());
-  for (const StoredDocument& document : (*StoreReader::open(some))->documents())
-    EXPECT_LT(document.tokens, 8);
+  const auto only_short = StoreReader::open(some);
+  ASSERT_TRUE(only_short.ok());
+  for (const StoredDocument& document : (*only_short)->documents()) EXPECT_LT(document.tokens, 8);
   ASSERT_TRUE(copy_store({all}, packed, {.encoding = StateEncoding::kPlanes}, kAll, quiet).ok());
   const auto store = StoreReader::open(packed);
   ASSERT_EQ((*store)->documents().size(), 12u);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <numeric>
 
 #include "base/interrupt.h"
@@ -95,25 +96,42 @@ RowsByExpert group_rows(const ExpertConfig& e, std::int64_t n, const Routing& ro
   return by;
 }
 
-struct ExpertTensors {
-  std::vector<float> gate, up, down;
-};
-Result<ExpertTensors> read_expert(const TargetConfig& c, std::int64_t layer, std::int64_t expert,
-                                  TargetTensors& tensors) {
-  const std::string prefix = fmt::format("{}mlp.experts.{}.", layer_prefix(layer), expert);
-  ExpertTensors t;
-  EAGLET_ASSIGN_OR_RETURN(t.gate, tensors.read(prefix + "gate_proj.weight", {c.experts.width, c.hidden}));
-  EAGLET_ASSIGN_OR_RETURN(t.up, tensors.read(prefix + "up_proj.weight", {c.experts.width, c.hidden}));
-  EAGLET_ASSIGN_OR_RETURN(t.down, tensors.read(prefix + "down_proj.weight", {c.hidden, c.experts.width}));
-  return t;
-}
-
 void add_weighted(std::int64_t n, std::int64_t width, const std::int32_t* row, const float* weight,
                   const float* from, float* x) {
   parallel_for(n, 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       for (std::int64_t j = 0; j < width; ++j) x[row[i] * width + j] += weight[i] * from[i * width + j];
   });
+}
+
+RowsByExpert choose_experts(const ExpertConfig& e, std::int64_t hidden, const LayerTensors& l,
+                            const LinearWeight& router, std::int64_t n, const float* normed,
+                            LayerScratch* s) {
+  float* logits = room(&s->head_parts, std::min(n, kBlockRows) * e.count);
+  Routing all;
+  for (std::int64_t first = 0; first < n; first += kBlockRows) {
+    const std::int64_t rows = std::min(kBlockRows, n - first);
+    router.forward(rows, normed + first * hidden, false, logits);
+    const Routing some = route(e, rows, logits, l.correction);
+    all.expert.insert(all.expert.end(), some.expert.begin(), some.expert.end());
+    all.weight.insert(all.weight.end(), some.weight.begin(), some.weight.end());
+  }
+  return group_rows(e, n, all);
+}
+
+// x += weight x expert(normed), for the rows that chose it.
+void add_expert(const RowsByExpert& by, std::int64_t expert, std::int64_t hidden, const MlpProducts& mlp,
+                const float* normed, float* x, LayerScratch* s) {
+  const std::int64_t begin = by.begin[static_cast<std::size_t>(expert)],
+                     end = by.begin[static_cast<std::size_t>(expert) + 1];
+  for (std::int64_t first = begin; first < end; first += kBlockRows) {
+    const std::int64_t rows = std::min(kBlockRows, end - first);
+    float *z = room(&s->normed, rows * hidden), *y = room(&s->attended, rows * hidden);
+    gather_rows(rows, hidden, normed, by.row.data() + first, z);
+    zero_rows(rows, hidden, y);
+    add_mlp(mlp, rows, z, y, s);
+    add_weighted(rows, hidden, by.row.data() + first, by.weight.data() + first, y, x);
+  }
 }
 
 }  // namespace
@@ -132,29 +150,29 @@ Routing route(const ExpertConfig& e, std::int64_t n, const float* logits,
 }
 
 Status expert_layer(const TargetConfig& c, std::int64_t layer, const LayerTensors& l, std::int64_t n,
-                    TargetTensors& tensors, float* x, float* normed, LayerScratch* s) {
+                    TargetTensors& tensors, LayerProducts& products, float* x, float* normed,
+                    LayerScratch* s) {
   const ExpertConfig& e = c.experts;
   rms_norm(n, c.hidden, x, c.hidden, l.post_norm.data(), c.rms_norm_eps, normed, c.hidden, room(&s->inv, n));
-  float* logits = room(&s->head_parts, n * e.count);
-  linear(n, e.count, c.hidden, normed, l.router, {}, false, logits);
-  const RowsByExpert by = group_rows(e, n, route(e, n, logits, l.correction));
+  const RowsByExpert by = choose_experts(e, c.hidden, l, *products.router, n, normed, s);
+  std::vector<std::int64_t> used;
+  for (std::int64_t expert = 0; expert < e.count; ++expert)
+    if (by.begin[static_cast<std::size_t>(expert)] < by.begin[static_cast<std::size_t>(expert) + 1])
+      used.push_back(expert);
+  const auto read = [&](std::size_t i) {
+    return std::async(std::launch::async, [&, i] { return read_expert(c, layer, used[i], tensors); });
+  };
+  std::future<Result<ExpertTensors>> next = read(0);  // n is not 0, so some expert is used
   for (std::int64_t first = 0; e.shared > 0 && first < n; first += kBlockRows)
-    add_mlp({l.shared_gate, l.shared_up, l.shared_down, e.shared * e.width}, std::min(kBlockRows, n - first),
-            c.hidden, normed + first * c.hidden, x + first * c.hidden, s);
-  for (std::int64_t expert = 0; expert < e.count; ++expert) {
-    const std::int64_t begin = by.begin[static_cast<std::size_t>(expert)],
-                       end = by.begin[static_cast<std::size_t>(expert) + 1];
-    if (begin == end) continue;
+    add_mlp(products.shared, std::min(kBlockRows, n - first), normed + first * c.hidden, x + first * c.hidden,
+            s);
+  for (std::size_t i = 0; i < used.size(); ++i) {
     if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
-    EAGLET_ASSIGN_OR_RETURN(const ExpertTensors t, read_expert(c, layer, expert, tensors));
-    for (std::int64_t first = begin; first < end; first += kBlockRows) {
-      const std::int64_t rows = std::min(kBlockRows, end - first);
-      float *z = room(&s->normed, rows * c.hidden), *y = room(&s->attended, rows * c.hidden);
-      gather_rows(rows, c.hidden, normed, by.row.data() + first, z);
-      zero_rows(rows, c.hidden, y);
-      add_mlp({t.gate, t.up, t.down, e.width}, rows, c.hidden, z, y, s);
-      add_weighted(rows, c.hidden, by.row.data() + first, by.weight.data() + first, y, x);
-    }
+    Result<ExpertTensors> weights = next.get();
+    if (!weights.ok()) return weights.status();
+    products.load_expert(&*weights);
+    if (i + 1 < used.size()) next = read(i + 1);
+    add_expert(by, used[i], c.hidden, products.expert, normed, x, s);
   }
   return {};
 }

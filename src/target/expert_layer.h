@@ -20,9 +20,10 @@ struct Routing {
 Routing route(const ExpertConfig& config, std::int64_t n, const float* logits,
               const std::vector<float>& correction);
 
-/// x [n, hidden] += experts(norm(x)), over all rows of a pass: each expert is read once and gets its rows
-/// together. `normed` is memory of [n, hidden].
+/// x [n, hidden] += experts(norm(x)), over all rows of a pass: each expert is read once, while the one before
+/// it computes, and gets its rows together. `normed` is memory of [n, hidden].
 Status expert_layer(const TargetConfig& config, std::int64_t layer_index, const LayerTensors& layer,
-                    std::int64_t n, TargetTensors& tensors, float* x, float* normed, LayerScratch* scratch);
+                    std::int64_t n, TargetTensors& tensors, LayerProducts& products, float* x, float* normed,
+                    LayerScratch* scratch);
 
 }  // namespace eaglet

@@ -117,5 +117,65 @@ TEST(golden_target, DocumentsDoNotSeeEachOther) {
   }
 }
 
+std::vector<std::vector<float>> states_of(TargetForward* forward,
+                                          const std::vector<const std::vector<std::int32_t>*>& documents) {
+  std::vector<std::vector<float>> last;
+  const std::int64_t layers = forward->config().num_layers, hidden = forward->config().hidden;
+  const Status ran = forward->run(documents, layers, [&](std::int64_t k, const float* x) {
+    for (const auto* document : documents) {
+      const auto floats = static_cast<std::ptrdiff_t>(document->size()) * hidden;
+      if (k == layers) last.emplace_back(x, x + floats);
+      x += floats;
+    }
+    return Status();
+  });
+  EXPECT_TRUE(ran.ok()) << ran.what();
+  return last;
+}
+
+// Of one document, of many in any order, one a pass or all together: the same bits, in either arithmetic.
+TEST(Deterministic, NeighboursAndPassesChangeNoBit) {
+  std::vector<std::vector<std::int32_t>> documents;
+  for (std::int32_t i = 0; i < 23; ++i) {  // 700 rows: several tiles, a document across two of them
+    documents.emplace_back();
+    for (std::int32_t t = 0; t < 7 + i * 23 % 61; ++t) documents.back().push_back((i * 31 + t * 7) % 90);
+  }
+  for (const fs::path& folder : folders())
+    for (const ComputeType type : {ComputeType::kF32, ComputeType::kBf16}) {
+      SCOPED_TRACE(folder.string() + " " + compute_type_name(type));
+      auto forward = TargetForward::open(folder.string(), {type, true});
+      ASSERT_TRUE(forward.ok());
+      std::vector<const std::vector<std::int32_t>*> all, backwards;
+      for (const auto& document : documents) all.push_back(&document);
+      backwards.assign(all.rbegin(), all.rend());
+      const auto together = states_of(forward->get(), all), turned = states_of(forward->get(), backwards);
+      for (std::size_t i = 0; i < documents.size(); ++i) {
+        ASSERT_EQ(together[i], turned[documents.size() - 1 - i]) << "document " << i;
+        ASSERT_EQ(together[i], states_of(forward->get(), {all[i]})[0]) << "document " << i;
+      }
+    }
+}
+
+// bf16 products: near to fp32, and not the same (or the option would do nothing).
+TEST(Bf16Target, IsNearToF32) {
+  for (const fs::path& folder : folders()) {
+    SCOPED_TRACE(folder.string());
+    const Expected e = read_expected(folder);
+    auto f32 = TargetForward::open(folder.string()),
+         bf16 = TargetForward::open(folder.string(), {ComputeType::kBf16, true});
+    ASSERT_TRUE(f32.ok() && bf16.ok());
+    const auto wanted = states_of(f32->get(), e.pointers), found = states_of(bf16->get(), e.pointers);
+    ASSERT_NE(wanted, found);
+    double dot = 0, a = 0, b = 0;
+    for (std::size_t i = 0; i < wanted[0].size(); ++i) {
+      dot += static_cast<double>(wanted[0][i]) * static_cast<double>(found[0][i]);
+      a += static_cast<double>(wanted[0][i]) * static_cast<double>(wanted[0][i]);
+      b += static_cast<double>(found[0][i]) * static_cast<double>(found[0][i]);
+    }
+    // Rounding sends some tokens of a tiny model to other experts.
+    EXPECT_GT(dot / std::sqrt(a * b), (*f32)->config().experts.count > 0 ? 0.98 : 0.999);
+  }
+}
+
 }  // namespace
 }  // namespace eaglet

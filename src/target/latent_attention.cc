@@ -35,7 +35,7 @@ void rotated_parts(std::int64_t n, std::int64_t heads, std::int64_t distance, st
 }  // namespace
 
 void latent_attention_layer(const TargetConfig& c, const TargetRope& rope, const LayerTensors& l,
-                            const DocumentChunk& chunk, float* x, LayerScratch* s) {
+                            const LayerProducts& p, const DocumentChunk& chunk, float* x, LayerScratch* s) {
   const LatentConfig& m = c.latent;
   const std::int64_t n = chunk.rows, heads = c.num_heads, key = m.nope_dim + m.rope_dim,
                      half = m.rope_dim / 2,
@@ -46,18 +46,18 @@ void latent_attention_layer(const TargetConfig& c, const TargetRope& rope, const
   float* raw_q = room(&s->gate, n * heads * std::max(key, m.value_dim));
   if (m.q_rank > 0) {
     float* narrow = room(&s->compressed, n * m.q_rank);
-    linear(n, m.q_rank, c.hidden, normed, l.q_a, {}, false, narrow);
+    p.q_a->forward(n, normed, false, narrow);
     rms_norm(n, m.q_rank, narrow, m.q_rank, l.q_a_norm.data(), kInnerEps, narrow, m.q_rank, inv);
-    linear(n, heads * key, m.q_rank, narrow, l.q_b, {}, false, raw_q);
+    p.q_b->forward(n, narrow, false, raw_q);
   } else {
-    linear(n, heads * key, c.hidden, normed, l.q, {}, false, raw_q);
+    p.q->forward(n, normed, false, raw_q);
   }
   const std::int64_t latent_width = m.kv_rank + m.rope_dim, decoded = m.nope_dim + m.value_dim;
   float *latent = room(&s->latent, n * latent_width), *narrow = room(&s->compressed, n * m.kv_rank),
         *kv = room(&s->up, n * heads * decoded);
-  linear(n, latent_width, c.hidden, normed, l.kv_a, {}, false, latent);
+  p.kv_a->forward(n, normed, false, latent);
   rms_norm(n, m.kv_rank, latent, latent_width, l.kv_a_norm.data(), kInnerEps, narrow, m.kv_rank, inv);
-  linear(n, heads * decoded, m.kv_rank, narrow, l.kv_b, {}, false, kv);
+  p.kv_b->forward(n, narrow, false, kv);
 
   float *cos = room(&s->cos, n * half), *sin = room(&s->sin, n * half);
   rope_angles(n, chunk.positions.data(), half, rope.table.inv_freq.data(), rope.table.attention_scaling, cos,
@@ -103,7 +103,7 @@ void latent_attention_layer(const TargetConfig& c, const TargetRope& rope, const
     for (std::int64_t i = begin * heads; i < end * heads; ++i)
       std::copy_n(attended + i * wide, m.value_dim, raw_q + i * m.value_dim);
   });
-  linear(n, c.hidden, heads * m.value_dim, raw_q, l.o, {}, true, x);
+  p.o->forward(n, raw_q, true, x);
 }
 
 }  // namespace eaglet

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "device/gemm.h"
 #include "device/threads.h"
 #include "ops/bias.h"
 #include "ops/rms_norm.h"
@@ -20,19 +19,19 @@ void norm_heads(std::int64_t n, const std::vector<float>& weight, std::int64_t w
   rms_norm(n, width, x, width, weight.data(), eps, x, width, room(&scratch->inv, n));
 }
 
+// y [n, out] = x W^T (+ y when `accumulate`), plus the bias where there is one.
+void multiply(const LinearWeight& w, std::int64_t n, std::int64_t out, const float* x,
+              const std::vector<float>& bias, bool accumulate, float* y) {
+  w.forward(n, x, accumulate, y);
+  add_bias(n, out, bias.empty() ? nullptr : bias.data(), y);
+}
+
 }  // namespace
 
 float* room(std::vector<float>* buffer, std::int64_t n) {
   const auto needed = static_cast<std::size_t>(n);
   if (buffer->size() < needed) buffer->resize(needed);
   return buffer->data();
-}
-
-void linear(std::int64_t n, std::int64_t out, std::int64_t in, const float* x, const std::vector<float>& w,
-            const std::vector<float>& bias, bool accumulate, float* y) {
-  gemm(Transpose::kNo, Transpose::kYes, n, out, in, 1.0f, x, in, w.data(), in, accumulate ? 1.0f : 0.0f, y,
-       out);
-  add_bias(n, out, bias.empty() ? nullptr : bias.data(), y);
 }
 
 TargetRope target_rope(const TargetConfig& c) {
@@ -48,15 +47,16 @@ TargetRope target_rope(const TargetConfig& c) {
 }
 
 void attention_layer(const TargetConfig& c, const TargetRope& rope, const LayerTensors& l,
-                     std::int64_t window, const DocumentChunk& chunk, float* x, LayerScratch* s) {
+                     const LayerProducts& p, std::int64_t window, const DocumentChunk& chunk, float* x,
+                     LayerScratch* s) {
   const std::int64_t n = chunk.rows, q_width = c.num_heads * c.head_dim,
                      kv_width = c.num_kv_heads * c.head_dim, half = c.head_dim / 2;
   float* normed = room(&s->normed, n * c.hidden);
   float *q = room(&s->q, n * q_width), *k = room(&s->k, n * kv_width), *v = room(&s->v, n * kv_width);
   rms_norm(n, c.hidden, x, c.hidden, l.input_norm.data(), c.rms_norm_eps, normed, c.hidden, room(&s->inv, n));
-  linear(n, q_width, c.hidden, normed, l.q, l.q_bias, false, q);
-  linear(n, kv_width, c.hidden, normed, l.k, l.k_bias, false, k);
-  linear(n, kv_width, c.hidden, normed, l.v, l.v_bias, false, v);
+  multiply(*p.q, n, q_width, normed, l.q_bias, false, q);
+  multiply(*p.k, n, kv_width, normed, l.k_bias, false, k);
+  multiply(*p.v, n, kv_width, normed, l.v_bias, false, v);
   norm_heads(n * c.num_heads, l.q_norm, c.head_dim, c.rms_norm_eps, q, s);
   norm_heads(n * c.num_kv_heads, l.k_norm, c.head_dim, c.rms_norm_eps, k, s);
   float *cos = room(&s->cos, n * half), *sin = room(&s->sin, n * half);
@@ -76,26 +76,26 @@ void attention_layer(const TargetConfig& c, const TargetRope& rope, const LayerT
   const std::int64_t floats = attention_scratch_floats(shape, chunk.longest, 0);
   attention(shape, in, attended, room(&s->log_sum_exp, n * c.num_heads),
             room(&s->attention, num_threads() * floats), floats);
-  linear(n, c.hidden, q_width, attended, l.o, l.o_bias, true, x);
+  multiply(*p.o, n, c.hidden, attended, l.o_bias, true, x);
 }
 
-void add_mlp(const MlpWeights& w, std::int64_t n, std::int64_t hidden, const float* z, float* y,
-             LayerScratch* s) {
-  float *gate = room(&s->gate, n * w.width), *up = room(&s->up, n * w.width);
-  linear(n, w.width, hidden, z, w.gate, {}, false, gate);
-  linear(n, w.width, hidden, z, w.up, {}, false, up);
-  swiglu(n, w.width, gate, up, gate);
-  linear(n, hidden, w.width, gate, w.down, {}, true, y);
+void add_mlp(const MlpProducts& mlp, std::int64_t n, const float* z, float* y, LayerScratch* s) {
+  float *gate = room(&s->gate, n * mlp.width), *up = room(&s->up, n * mlp.width);
+  mlp.gate->forward(n, z, false, gate);
+  mlp.up->forward(n, z, false, up);
+  swiglu(n, mlp.width, gate, up, gate);
+  mlp.down->forward(n, gate, true, y);
 }
 
-void mlp_layer(const TargetConfig& c, const LayerTensors& l, std::int64_t n, float* x, LayerScratch* s) {
+void mlp_layer(const TargetConfig& c, const LayerTensors& l, const LayerProducts& p, std::int64_t n, float* x,
+               LayerScratch* s) {
   float *normed = room(&s->normed, n * c.hidden), *gate = room(&s->gate, n * c.intermediate),
         *up = room(&s->up, n * c.intermediate);
   rms_norm(n, c.hidden, x, c.hidden, l.post_norm.data(), c.rms_norm_eps, normed, c.hidden, room(&s->inv, n));
-  linear(n, c.intermediate, c.hidden, normed, l.gate, l.gate_bias, false, gate);
-  linear(n, c.intermediate, c.hidden, normed, l.up, l.up_bias, false, up);
+  multiply(*p.mlp.gate, n, c.intermediate, normed, l.gate_bias, false, gate);
+  multiply(*p.mlp.up, n, c.intermediate, normed, l.up_bias, false, up);
   swiglu(n, c.intermediate, gate, up, gate);
-  linear(n, c.hidden, c.intermediate, gate, l.down, l.down_bias, true, x);
+  multiply(*p.mlp.down, n, c.hidden, gate, l.down_bias, true, x);
 }
 
 }  // namespace eaglet

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "ops/attention.h"
+#include "target/layer_products.h"
 #include "target/target_config.h"
 #include "target/target_tensors.h"
 
@@ -33,25 +34,19 @@ TargetRope target_rope(const TargetConfig& config);
 /// x [rows, hidden] += attention(norm(x)), the documents of the chunk each by itself. Source: the layers of
 /// the transformers library; docs/native-target.md.
 void attention_layer(const TargetConfig& config, const TargetRope& rope, const LayerTensors& layer,
-                     std::int64_t window, const DocumentChunk& chunk, float* x, LayerScratch* scratch);
+                     const LayerProducts& products, std::int64_t window, const DocumentChunk& chunk, float* x,
+                     LayerScratch* scratch);
 /// The same where keys and values come from one narrow row a token.
 void latent_attention_layer(const TargetConfig& config, const TargetRope& rope, const LayerTensors& layer,
-                            const DocumentChunk& chunk, float* x, LayerScratch* scratch);
+                            const LayerProducts& products, const DocumentChunk& chunk, float* x,
+                            LayerScratch* scratch);
 /// x [n, hidden] += mlp(norm(x)).
-void mlp_layer(const TargetConfig& config, const LayerTensors& layer, std::int64_t n, float* x,
-               LayerScratch* scratch);
-/// y [n, hidden] += down(silu(gate(z)) * up(z)) with weights of `width` rows; biases may be empty.
-struct MlpWeights {
-  const std::vector<float>&gate, &up, &down;
-  std::int64_t width = 0;
-};
-void add_mlp(const MlpWeights& weights, std::int64_t n, std::int64_t hidden, const float* z, float* y,
-             LayerScratch* scratch);
+void mlp_layer(const TargetConfig& config, const LayerTensors& layer, const LayerProducts& products,
+               std::int64_t n, float* x, LayerScratch* scratch);
+/// y [n, hidden] += down(silu(gate(z)) * up(z)).
+void add_mlp(const MlpProducts& mlp, std::int64_t n, const float* z, float* y, LayerScratch* scratch);
 
 /// Room for n floats that may be overwritten.
 float* room(std::vector<float>* buffer, std::int64_t n);
-/// y [n, out] = x [n, in] w^T (+ y when `accumulate`), plus the bias where there is one.
-void linear(std::int64_t n, std::int64_t out, std::int64_t in, const float* x, const std::vector<float>& w,
-            const std::vector<float>& bias, bool accumulate, float* y);
 
 }  // namespace eaglet

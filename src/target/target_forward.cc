@@ -4,6 +4,7 @@
 
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "device/gemm.h"
 #include "formats/json.h"
 #include "ops/rms_norm.h"
 #include "ops/rows.h"
@@ -43,12 +44,13 @@ std::vector<DocumentChunk> chunk_documents(const std::vector<std::int64_t>& leng
   return chunks;
 }
 
-Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& path) {
+Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& path,
+                                                           const ForwardOptions& options) {
   if (!is_directory(path)) {
     EAGLET_ASSIGN_OR_RETURN(TargetConfig config, target_config_from_gguf(path));
     EAGLET_ASSIGN_OR_RETURN(auto weights, open_gguf_weights(path, config));
     return std::unique_ptr<TargetForward>(
-        new TargetForward(std::move(config), TargetTensors(std::move(weights), path)));
+        new TargetForward(std::move(config), TargetTensors(std::move(weights), path), options));
   }
   const std::string config_path = path + "/config.json";
   EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(config_path));
@@ -56,7 +58,7 @@ Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& pa
   if (!config.ok()) return config.status().at(config_path);
   EAGLET_ASSIGN_OR_RETURN(auto weights, open_folder_weights(path, config->quantisation));
   return std::unique_ptr<TargetForward>(
-      new TargetForward(std::move(*config), TargetTensors(std::move(weights), path)));
+      new TargetForward(std::move(*config), TargetTensors(std::move(weights), path), options));
 }
 
 Status TargetForward::embed(const std::vector<const std::vector<std::int32_t>*>& documents) {
@@ -78,30 +80,39 @@ Status TargetForward::embed(const std::vector<const std::vector<std::int32_t>*>&
   return {};
 }
 
-Status TargetForward::run_layer(std::int64_t layer) {
-  EAGLET_ASSIGN_OR_RETURN(const LayerTensors weights, read_layer(config_, layer, tensors_));
+std::future<Result<LayerTensors>> TargetForward::read_ahead(std::int64_t layer) {
+  return std::async(std::launch::async, [this, layer] { return read_layer(config_, layer, tensors_); });
+}
+
+Status TargetForward::run_layer(std::int64_t layer, const LayerTensors& weights) {
   const std::int64_t hidden = config_.hidden;
   for (const DocumentChunk& chunk : chunks_) {
     if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
     float* x = x_.data() + chunk.first_row * hidden;
     if (config_.latent.kv_rank > 0)
-      latent_attention_layer(config_, rope_, weights, chunk, x, &scratch_);
+      latent_attention_layer(config_, rope_, weights, products_, chunk, x, &scratch_);
     else
-      attention_layer(config_, rope_, weights, config_.window[static_cast<std::size_t>(layer)], chunk, x,
-                      &scratch_);
-    if (!has_experts(config_, layer)) mlp_layer(config_, weights, chunk.rows, x, &scratch_);
+      attention_layer(config_, rope_, weights, products_, config_.window[static_cast<std::size_t>(layer)],
+                      chunk, x, &scratch_);
+    if (!has_experts(config_, layer)) mlp_layer(config_, weights, products_, chunk.rows, x, &scratch_);
   }
   if (!has_experts(config_, layer)) return {};
-  return expert_layer(config_, layer, weights, tokens_, tensors_, x_.data(), room(&normed_, tokens_ * hidden),
-                      &scratch_);
+  return expert_layer(config_, layer, weights, tokens_, tensors_, products_, x_.data(),
+                      room(&normed_, tokens_ * hidden), &scratch_);
 }
 
 Status TargetForward::run(const std::vector<const std::vector<std::int32_t>*>& documents,
                           std::int64_t last_layer, const OnStates& on_states) {
   EAGLET_RETURN_IF_ERROR(embed(documents));
   EAGLET_RETURN_IF_ERROR(on_states(0, x_.data()));
+  std::future<Result<LayerTensors>> next;
+  if (last_layer > 0) next = read_ahead(0);
   for (std::int64_t layer = 0; layer < last_layer; ++layer) {
-    EAGLET_RETURN_IF_ERROR(run_layer(layer));
+    Result<LayerTensors> weights = next.get();
+    if (!weights.ok()) return weights.status();
+    products_.load(&*weights);
+    if (layer + 1 < last_layer) next = read_ahead(layer + 1);
+    EAGLET_RETURN_IF_ERROR(run_layer(layer, *weights));
     EAGLET_RETURN_IF_ERROR(on_states(layer + 1, x_.data()));
   }
   return {};
@@ -115,7 +126,8 @@ Status TargetForward::logits(std::int64_t n, const float* x, std::vector<float>*
   rms_norm(n, config_.hidden, x, config_.hidden, norm.data(), config_.rms_norm_eps, normed, config_.hidden,
            room(&scratch_.inv, n));
   out->resize(static_cast<std::size_t>(n * config_.vocab));
-  linear(n, config_.vocab, config_.hidden, normed, weights, {}, false, out->data());
+  gemm(Transpose::kNo, Transpose::kYes, n, config_.vocab, config_.hidden, 1.0f, normed, config_.hidden,
+       weights.data(), config_.hidden, 0.0f, out->data(), config_.vocab);
   return {};
 }
 
@@ -153,9 +165,14 @@ LayerSize layer_size(const TargetConfig& c) {
 
 std::uint64_t TargetForward::fixed_bytes(std::int64_t longest_document) const {
   const LayerSize size = layer_size(config_);
-  std::int64_t weights = size.attention + std::max(size.mlp, size.shared + size.expert);
-  weights = std::max(weights, config_.vocab * config_.hidden);  // the embeddings, before the first layer
-  return static_cast<std::uint64_t>(4 * (weights + std::max(kChunkRows, longest_document) * size.row));
+  const bool experts = config_.experts.count > 0;
+  // What is read ahead is fp32; what is computed with is packed, beside a matrix that is being packed.
+  const std::int64_t layer = size.attention + std::max(size.mlp, size.shared);
+  const std::int64_t packed = options_.compute_type == ComputeType::kBf16 ? 2 : 4;
+  const std::int64_t weights = (4 + packed) * (layer + (experts ? size.expert : 0));
+  const std::int64_t embeddings = 4 * config_.vocab * config_.hidden;  // before the first layer
+  return static_cast<std::uint64_t>(std::max(weights, embeddings) +
+                                    4 * std::max(kChunkRows, longest_document) * size.row);
 }
 
 double TargetForward::flops_per_token() const {

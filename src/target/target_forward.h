@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,13 +14,14 @@
 
 namespace eaglet {
 
-/// The target's forward, layer by layer: one layer's weights are in memory at a time (of experts one
-/// expert's), and all documents of a pass go through it before the next is read. Not thread-safe.
+/// The target's forward, layer by layer: all documents of a pass go through a layer while the weights of the
+/// next are read (of experts, one by one, the next expert's). Not thread-safe.
 class TargetForward {
  public:
   /// A transformers folder or a GGUF file. kNotFound, kDataLoss, kConfig (an architecture or a setting that
   /// is not known).
-  static Result<std::unique_ptr<TargetForward>> open(const std::string& path);
+  static Result<std::unique_ptr<TargetForward>> open(const std::string& path,
+                                                     const ForwardOptions& options = {});
   const TargetConfig& config() const { return config_; }
 
   /// What is called with the states x [tokens, hidden] after `layers` layers: 0 (the embeddings) to
@@ -40,14 +42,21 @@ class TargetForward {
   const std::string& path() const { return tensors_.path(); }
 
  private:
-  TargetForward(TargetConfig config, TargetTensors tensors)
-      : config_(std::move(config)), tensors_(std::move(tensors)), rope_(target_rope(config_)) {}
+  TargetForward(TargetConfig config, TargetTensors tensors, const ForwardOptions& options)
+      : config_(std::move(config)),
+        tensors_(std::move(tensors)),
+        options_(options),
+        rope_(target_rope(config_)),
+        products_(config_, options) {}
   Status embed(const std::vector<const std::vector<std::int32_t>*>& documents);
-  Status run_layer(std::int64_t layer);
+  std::future<Result<LayerTensors>> read_ahead(std::int64_t layer);
+  Status run_layer(std::int64_t layer, const LayerTensors& weights);
 
   TargetConfig config_;
   TargetTensors tensors_;
+  ForwardOptions options_;
   TargetRope rope_;
+  LayerProducts products_;
   std::vector<float> x_, normed_;  // of the pass [tokens, hidden]
   std::int64_t tokens_ = 0;
   std::vector<DocumentChunk> chunks_;

@@ -115,4 +115,15 @@ Result<LayerTensors> read_layer(const TargetConfig& c, std::int64_t layer, Targe
   return l;
 }
 
+Result<ExpertTensors> read_expert(const TargetConfig& c, std::int64_t layer, std::int64_t expert,
+                                  TargetTensors& tensors) {
+  ExpertTensors t;
+  Reader read(tensors, fmt::format("{}mlp.experts.{}.", layer_prefix(layer), expert));
+  read("gate_proj.weight", {c.experts.width, c.hidden}, &t.gate);
+  read("up_proj.weight", {c.experts.width, c.hidden}, &t.up);
+  read("down_proj.weight", {c.hidden, c.experts.width}, &t.down);
+  EAGLET_RETURN_IF_ERROR(read.status());
+  return t;
+}
+
 }  // namespace eaglet

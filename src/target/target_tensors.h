@@ -55,6 +55,12 @@ struct LayerTensors {
 };
 Result<LayerTensors> read_layer(const TargetConfig& config, std::int64_t layer, TargetTensors& tensors);
 
+struct ExpertTensors {
+  std::vector<float> gate, up, down;
+};
+Result<ExpertTensors> read_expert(const TargetConfig& config, std::int64_t layer, std::int64_t expert,
+                                  TargetTensors& tensors);
+
 /// "model.layers.<layer>."
 std::string layer_prefix(std::int64_t layer);
 

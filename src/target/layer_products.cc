@@ -1,0 +1,75 @@
+#include "target/layer_products.h"
+
+namespace eaglet {
+namespace {
+
+// Packed now; the fp32 values are needed no longer.
+void take(const std::unique_ptr<LinearWeight>& product, std::vector<float>* values) {
+  if (product == nullptr || values->empty()) return;
+  product->load(values->data());
+  std::vector<float>().swap(*values);
+}
+
+void take_mlp(const MlpProducts& products, std::vector<float>* gate, std::vector<float>* up,
+              std::vector<float>* down) {
+  take(products.gate, gate);
+  take(products.up, up);
+  take(products.down, down);
+}
+
+}  // namespace
+
+MlpProducts LayerProducts::make_mlp(std::int64_t width) {
+  return {make(width, hidden_), make(width, hidden_), make(hidden_, width), width};
+}
+
+LayerProducts::LayerProducts(const TargetConfig& c, const ForwardOptions& options) : hidden_(c.hidden) {
+  options_.type = options.compute_type;
+  options_.pack_f32 = true;
+  options_.with_backward = false;
+  options_.full_tiles = options.deterministic;
+  const LatentConfig& m = c.latent;
+  const std::int64_t q_width = c.num_heads * c.head_dim, kv_width = c.num_kv_heads * c.head_dim;
+  if (m.kv_rank == 0 || m.q_rank == 0) q = make(q_width, c.hidden);
+  if (m.kv_rank == 0) {
+    k = make(kv_width, c.hidden);
+    v = make(kv_width, c.hidden);
+    o = make(c.hidden, q_width);
+  } else {
+    if (m.q_rank > 0) {
+      q_a = make(m.q_rank, c.hidden);
+      q_b = make(q_width, m.q_rank);
+    }
+    kv_a = make(m.kv_rank + m.rope_dim, c.hidden);
+    kv_b = make(c.num_heads * (m.nope_dim + m.value_dim), m.kv_rank);
+    o = make(c.hidden, c.num_heads * m.value_dim);
+  }
+  mlp = make_mlp(c.intermediate);
+  if (c.experts.count == 0) return;
+  expert = make_mlp(c.experts.width);
+  LinearWeightOptions exact = options_;
+  exact.type = ComputeType::kF32;
+  exact.full_tiles = true;
+  router = std::make_unique<LinearWeight>(c.experts.count, c.hidden, c.hidden, exact, &workspace_);
+  if (c.experts.shared > 0) shared = make_mlp(c.experts.shared * c.experts.width);
+}
+
+void LayerProducts::load(LayerTensors* l) {
+  take(q, &l->q);
+  take(k, &l->k);
+  take(v, &l->v);
+  take(o, &l->o);
+  take(q_a, &l->q_a);
+  take(q_b, &l->q_b);
+  take(kv_a, &l->kv_a);
+  take(kv_b, &l->kv_b);
+  take_mlp(mlp, &l->gate, &l->up, &l->down);
+  take(router, &l->router);
+  take_mlp(shared, &l->shared_gate, &l->shared_up, &l->shared_down);
+}
+
+void LayerProducts::load_expert(ExpertTensors* e) {
+  take_mlp(expert, &e->gate, &e->up, &e->down);
+}
+
+}  // namespace eaglet

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/compute_type.h"
+#include "device/linear_weight.h"
+#include "target/target_config.h"
+#include "target/target_tensors.h"
+
+namespace eaglet {
+
+struct ForwardOptions {
+  ComputeType compute_type = ComputeType::kF32;  // what products of weights multiply in; sums are fp32
+  /// Products always run on tiles of 256 rows, the last filled up with zeros: a row's result is then the same
+  /// bits whatever stands beside it. Otherwise the last tile is as short as it may be.
+  bool deterministic = true;
+};
+
+/// The products of an MLP: down(silu(gate(z)) * up(z)).
+struct MlpProducts {
+  std::unique_ptr<LinearWeight> gate, up, down;
+  std::int64_t width = 0;
+};
+
+/// The matrix products of a layer, packed by oneDNN. Layers have the same shapes, so the programs are made
+/// once and each layer's weights are loaded into them.
+class LayerProducts {
+ public:
+  LayerProducts(const TargetConfig& config, const ForwardOptions& options);
+
+  /// Packs a layer's matrices and takes their fp32 values out of `layer`; norms, biases and the correction
+  /// stay.
+  void load(LayerTensors* layer);
+  void load_expert(ExpertTensors* expert);
+
+  std::unique_ptr<LinearWeight> q, k, v, o;            // grouped attention; q, o of latent attention too
+  std::unique_ptr<LinearWeight> q_a, q_b, kv_a, kv_b;  // latent attention
+  MlpProducts mlp, shared, expert;                     // what the model has
+  std::unique_ptr<LinearWeight> router;                // always fp32 and in full tiles: it decides
+
+ private:
+  std::unique_ptr<LinearWeight> make(std::int64_t out, std::int64_t in) {
+    return std::make_unique<LinearWeight>(out, in, in, options_, &workspace_);
+  }
+  MlpProducts make_mlp(std::int64_t width);
+  LinearWeightOptions options_;
+  std::int64_t hidden_;
+  ProductWorkspace workspace_;
+};
+
+}  // namespace eaglet
