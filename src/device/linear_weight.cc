@@ -32,7 +32,7 @@ dnnl::engine& engine() {
   return cpu;
 }
 dnnl::stream& stream() {
-  static dnnl::stream order(engine());
+  thread_local dnnl::stream order(engine());
   return order;
 }
 
@@ -50,8 +50,10 @@ dnnl::memory::desc rows_apart(std::int64_t rows, std::int64_t columns, Type type
 
 // oneDNN 3 has no operation descriptors.
 dnnl::matmul::primitive_desc product(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
-                                     const dnnl::memory::desc& c, bool accumulate) {
+                                     const dnnl::memory::desc& c, bool accumulate,
+                                     bool own_scratchpad = false) {
   dnnl::primitive_attr attributes;
+  if (own_scratchpad) attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (accumulate) {
     dnnl::post_ops sum;
     sum.append_sum(1.0f);
@@ -64,16 +66,22 @@ dnnl::matmul::primitive_desc product(const dnnl::memory::desc& a, const dnnl::me
 #endif
 }
 
-// One compiled product and the memory objects it reads; pointers are set before each run.
+// One compiled product and the memory objects it reads; pointers are set before each run. The scratchpad is
+// empty unless the product was made with one of its own: oneDNN's shared one belongs to the thread that makes
+// a primitive, and is counted wrong when another one ends it.
 struct Program {
   dnnl::matmul run;
-  dnnl::memory a, b, c;
+  dnnl::memory a, b, c, scratchpad;
   explicit Program(const dnnl::matmul::primitive_desc& desc)
       : run(desc),
         a(desc.src_desc(), engine(), nullptr),
         b(desc.weights_desc(), engine(), nullptr),
         c(desc.dst_desc(), engine(), nullptr),
-        arguments{{{DNNL_ARG_SRC, a.get()}, {DNNL_ARG_WEIGHTS, b.get()}, {DNNL_ARG_DST, c.get()}}} {}
+        scratchpad(desc.scratchpad_desc(), engine()),
+        arguments{{{DNNL_ARG_SRC, a.get()},
+                   {DNNL_ARG_WEIGHTS, b.get()},
+                   {DNNL_ARG_DST, c.get()},
+                   {DNNL_ARG_SCRATCHPAD, scratchpad.get()}}} {}
   void operator()(const void* from, const void* with, float* to) {
     a.set_data_handle(const_cast<void*>(from));
     b.set_data_handle(const_cast<void*>(with));
@@ -82,23 +90,29 @@ struct Program {
     dnnl_primitive_execute(run.get(), stream().get(), static_cast<int>(arguments.size()), arguments.data());
     stream().wait();
   }
-  std::array<dnnl_exec_arg_t, 3> arguments;
+  std::array<dnnl_exec_arg_t, 4> arguments;
 };
 
 // Programs by number of steps of rows and by whether they add.
 template <std::size_t kSizes>
 using Programs = std::array<std::array<std::unique_ptr<Program>, 2>, kSizes + 1>;
 
+// Where an OpenMP thread finds what is its own among `count`.
+std::size_t this_thread(std::size_t count) {
+  return count == 1 ? 0 : std::min(count - 1, static_cast<std::size_t>(omp_get_thread_num()));
+}
+
 // A weight reordered for y [n, columns] = x [n, depth] B with B [depth, columns].
 class PackedOperand {
  public:
-  PackedOperand(std::int64_t depth, std::int64_t columns, ComputeType type)
-      : depth_(depth),
+  PackedOperand(std::int64_t depth, std::int64_t columns, ComputeType type, std::size_t threads)
+      : programs_(threads),
+        depth_(depth),
         columns_(columns),
         type_(type_of(type)),
         layout_(product(matrix(kBlockRows, depth, type_, Layout::ab),
                         matrix(depth, columns, type_, Layout::any),
-                        matrix(kBlockRows, columns, Type::f32, Layout::ab), false)
+                        matrix(kBlockRows, columns, Type::f32, Layout::ab), false, threads > 1)
                     .weights_desc()),
         packed_(layout_, engine()) {}
 
@@ -114,34 +128,47 @@ class PackedOperand {
     stream().wait();
   }
 
+  // Of this thread: a program's memory objects are its own.
   Program& program(std::int64_t rows, bool accumulate) {
-    auto& slot = programs_[static_cast<std::size_t>(rows / kRowStep)][accumulate ? 1 : 0];
+    auto& slot = programs_[this_thread(programs_.size())][static_cast<std::size_t>(rows / kRowStep)]
+                          [accumulate ? 1 : 0];
     if (slot == nullptr)
       slot = std::make_unique<Program>(product(matrix(rows, depth_, type_, Layout::ab), layout_,
-                                               matrix(rows, columns_, Type::f32, Layout::ab), accumulate));
+                                               matrix(rows, columns_, Type::f32, Layout::ab), accumulate,
+                                               programs_.size() > 1));
     return *slot;
   }
   const void* data() const { return packed_.get_data_handle(); }
   std::uint64_t bytes() const { return layout_.get_size(); }
 
  private:
+  std::vector<Programs<kBlockRows / kRowStep>> programs_;  // by thread
   std::int64_t depth_, columns_;
   Type type_;
   dnnl::memory::desc layout_;
   dnnl::memory packed_, from_;
   std::unique_ptr<dnnl::reorder> reorder_;
   std::array<dnnl_exec_arg_t, 2> arguments_;
-  Programs<kBlockRows / kRowStep> programs_;
+};
+
+struct Rooms {
+  std::vector<std::uint16_t> first, second;  // rounded operands
+  std::vector<float> tail;                   // rows that have no room where they belong
 };
 
 }  // namespace
 
 struct ProductWorkspace::Impl {
-  std::vector<std::uint16_t> first, second;  // rounded operands
-  std::vector<float> tail;                   // rows that have no room where they belong
+  std::vector<Rooms> of_thread;
+  Rooms& here() { return of_thread[this_thread(of_thread.size())]; }
 };
 
-ProductWorkspace::ProductWorkspace() : impl_(std::make_unique<Impl>()) {}
+ProductWorkspace::ProductWorkspace(int threads) : impl_(std::make_unique<Impl>()) {
+  impl_->of_thread.resize(static_cast<std::size_t>(std::max(1, threads)));
+}
+std::uint64_t ProductWorkspace::bytes() const {
+  return impl_->of_thread.size() * room_.bytes();
+}
 ProductWorkspace::~ProductWorkspace() = default;
 void ProductRoom::grow(const ProductRoom& other) {
   first = std::max(first, other.first);
@@ -150,9 +177,11 @@ void ProductRoom::grow(const ProductRoom& other) {
 }
 void ProductWorkspace::reserve(const ProductRoom& room) {
   room_.grow(room);
-  impl_->first.resize(static_cast<std::size_t>(room_.first));
-  impl_->second.resize(static_cast<std::size_t>(room_.second));
-  impl_->tail.resize(static_cast<std::size_t>(room_.tail));
+  for (Rooms& rooms : impl_->of_thread) {
+    rooms.first.resize(static_cast<std::size_t>(room_.first));
+    rooms.second.resize(static_cast<std::size_t>(room_.second));
+    rooms.tail.resize(static_cast<std::size_t>(room_.tail));
+  }
 }
 
 struct LinearWeight::Impl {
@@ -178,8 +207,9 @@ struct LinearWeight::Impl {
     as_columns = dnnl::memory::desc({in, out}, Type::f32, dnnl::memory::dims{1, ldw});
     as_rows = rows_apart(out, in, Type::f32, ldw);
     if (!bf16 && !options.pack_f32) return;
-    for_forward = std::make_unique<PackedOperand>(in, out, type);
-    if (bf16 && options.with_backward) for_backward = std::make_unique<PackedOperand>(out, in, type);
+    const std::size_t threads = workspace.of_thread.size();
+    for_forward = std::make_unique<PackedOperand>(in, out, type, threads);
+    if (bf16 && options.with_backward) for_backward = std::make_unique<PackedOperand>(out, in, type, threads);
     shared->reserve(room(out, in, options));
   }
 
@@ -187,36 +217,37 @@ struct LinearWeight::Impl {
   void multiply(PackedOperand& operand, std::int64_t n, std::int64_t depth, std::int64_t columns,
                 const float* x, bool accumulate, float* y, bool has_room) {
     has_room = has_room && row_step == kRowStep;
+    Rooms& room_of = workspace.here();
     for (std::int64_t first = 0; first < n; first += kBlockRows) {
       const std::int64_t rows = std::min(kBlockRows, n - first), padded = round_up(rows, row_step);
       const void* from = x + first * depth;
       if (type == ComputeType::kBf16) {
-        round_to_bf16(rows * depth, x + first * depth, workspace.first.data());
-        std::fill_n(workspace.first.data() + rows * depth, (padded - rows) * depth, 0);
-        from = workspace.first.data();
+        round_to_bf16(rows * depth, x + first * depth, room_of.first.data());
+        std::fill_n(room_of.first.data() + rows * depth, (padded - rows) * depth, 0);
+        from = room_of.first.data();
       } else if (padded > rows && !has_room) {  // no reading beyond x either
-        pad_rows(rows, padded, depth, x + first * depth);
-        from = workspace.second.data();
+        pad_rows(rows, padded, depth, x + first * depth, &room_of);
+        from = room_of.second.data();
       }
       float* to = y + first * columns;
       if (padded == rows || has_room) {
         operand.program(padded, accumulate)(from, operand.data(), to);
         continue;
       }
-      operand.program(padded, false)(from, operand.data(), workspace.tail.data());
-      put_rows(rows * columns, accumulate, to);
+      operand.program(padded, false)(from, operand.data(), room_of.tail.data());
+      put_rows(rows * columns, accumulate, room_of.tail.data(), to);
     }
   }
 
   // fp32 rows copied to where rows of zeros can follow: the bf16 memory, which fp32 does not use.
-  void pad_rows(std::int64_t rows, std::int64_t padded, std::int64_t depth, const float* x) {
-    float* to = reinterpret_cast<float*>(workspace.second.data());
+  static void pad_rows(std::int64_t rows, std::int64_t padded, std::int64_t depth, const float* x,
+                       Rooms* room_of) {
+    float* to = reinterpret_cast<float*>(room_of->second.data());
     std::memcpy(to, x, static_cast<std::size_t>(rows * depth) * sizeof(float));
     std::fill_n(to + rows * depth, (padded - rows) * depth, 0.0f);
   }
 
-  void put_rows(std::int64_t elements, bool accumulate, float* to) const {
-    const float* from = workspace.tail.data();
+  static void put_rows(std::int64_t elements, bool accumulate, const float* from, float* to) {
     if (!accumulate) {
       std::memcpy(to, from, static_cast<std::size_t>(elements) * sizeof(float));
       return;
@@ -236,17 +267,17 @@ struct LinearWeight::Impl {
   void add_gradient(std::int64_t n, const float* dy, const float* x, float* dw) {
     for (std::int64_t first = 0; first < n; first += kBlockDepth) {
       const std::int64_t rows = std::min(kBlockDepth, n - first);
-      round_to_bf16(rows * out, dy + first * out, workspace.first.data());
-      add_rounded_gradient(rows, workspace.first.data(), x + first * in, dw);
+      round_to_bf16(rows * out, dy + first * out, workspace.here().first.data());
+      add_rounded_gradient(rows, workspace.here().first.data(), x + first * in, dw);
     }
   }
 
   void add_rounded_gradient(std::int64_t rows, std::uint16_t* dy, const float* x, float* dw) {
     const std::int64_t padded = round_up(rows, kDepthStep);
-    round_to_bf16(rows * in, x, workspace.second.data());
+    round_to_bf16(rows * in, x, workspace.here().second.data());
     std::fill_n(dy + rows * out, (padded - rows) * out, 0);
-    std::fill_n(workspace.second.data() + rows * in, (padded - rows) * in, 0);
-    gradient(padded)(dy, workspace.second.data(), dw);
+    std::fill_n(workspace.here().second.data() + rows * in, (padded - rows) * in, 0);
+    gradient(padded)(dy, workspace.here().second.data(), dw);
   }
 
   void multiply_rounded(std::int64_t n, const std::uint16_t* dy, float* dx) {

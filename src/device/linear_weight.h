@@ -15,15 +15,17 @@ struct ProductRoom {
   std::uint64_t bytes() const { return static_cast<std::uint64_t>(2 * (first + second) + 4 * tail); }
 };
 
-/// That memory, which the products of one thread of work share. Grows in reserve() only.
+/// That memory, which the products of one thread of work share. Grows in reserve() only. With `threads` above
+/// 1 that many OpenMP threads of one parallel region may call forward() of a weight at once, each product on
+/// its own thread.
 class ProductWorkspace {
  public:
-  ProductWorkspace();
+  explicit ProductWorkspace(int threads = 1);
   ~ProductWorkspace();
   ProductWorkspace(const ProductWorkspace&) = delete;
   ProductWorkspace& operator=(const ProductWorkspace&) = delete;
   void reserve(const ProductRoom& room);
-  std::uint64_t bytes() const { return room_.bytes(); }
+  std::uint64_t bytes() const;
   struct Impl;
   Impl& impl() { return *impl_; }
 

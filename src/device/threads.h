@@ -11,6 +11,11 @@ namespace eaglet {
 void set_num_threads(int threads);
 int num_threads();
 
+/// Threads that a call from here can use: 1 inside a parallel region.
+inline int threads_here() {
+  return omp_in_parallel() ? 1 : num_threads();
+}
+
 /// Calls body(begin, end) on disjoint ranges that cover [0, n), one contiguous range a thread; ranges of
 /// fewer than `grain` items are not split off. The split depends on n, grain and the thread count only.
 template <class Body>

@@ -15,7 +15,7 @@
 namespace eaglet {
 namespace {
 
-constexpr std::int64_t kBlockRows = 4096;  // of one expert at a time
+constexpr std::int64_t kBlockRows = 256;  // of one expert for one thread: a tile
 
 void scores_of(const ExpertConfig& e, const float* logits, std::vector<float>* scores) {
   const auto n = static_cast<std::size_t>(e.count);
@@ -104,34 +104,43 @@ void add_weighted(std::int64_t n, std::int64_t width, const std::int32_t* row, c
   });
 }
 
+// Calls body(first, rows, scratch) for blocks of [begin, end), each on a thread.
+template <class Body>
+void in_blocks(std::int64_t begin, std::int64_t end, std::vector<LayerScratch>* scratch, const Body& body) {
+  parallel_items((end - begin + kBlockRows - 1) / kBlockRows, [&](std::int64_t block, int thread) {
+    const std::int64_t first = begin + block * kBlockRows;
+    body(first, std::min(kBlockRows, end - first), &(*scratch)[static_cast<std::size_t>(thread)]);
+  });
+}
+
 RowsByExpert choose_experts(const ExpertConfig& e, std::int64_t hidden, const LayerTensors& l,
                             const LinearWeight& router, std::int64_t n, const float* normed,
-                            LayerScratch* s) {
-  float* logits = room(&s->head_parts, std::min(n, kBlockRows) * e.count);
+                            std::vector<LayerScratch>* scratch) {
   Routing all;
-  for (std::int64_t first = 0; first < n; first += kBlockRows) {
-    const std::int64_t rows = std::min(kBlockRows, n - first);
+  all.expert.resize(static_cast<std::size_t>(n * e.per_token));
+  all.weight.resize(all.expert.size());
+  in_blocks(0, n, scratch, [&](std::int64_t first, std::int64_t rows, LayerScratch* s) {
+    float* logits = room(&s->head_parts, rows * e.count);
     router.forward(rows, normed + first * hidden, false, logits);
     const Routing some = route(e, rows, logits, l.correction);
-    all.expert.insert(all.expert.end(), some.expert.begin(), some.expert.end());
-    all.weight.insert(all.weight.end(), some.weight.begin(), some.weight.end());
-  }
+    std::copy(some.expert.begin(), some.expert.end(), all.expert.begin() + first * e.per_token);
+    std::copy(some.weight.begin(), some.weight.end(), all.weight.begin() + first * e.per_token);
+  });
   return group_rows(e, n, all);
 }
 
 // x += weight x expert(normed), for the rows that chose it.
 void add_expert(const RowsByExpert& by, std::int64_t expert, std::int64_t hidden, const MlpProducts& mlp,
-                const float* normed, float* x, LayerScratch* s) {
+                const float* normed, float* x, std::vector<LayerScratch>* scratch) {
   const std::int64_t begin = by.begin[static_cast<std::size_t>(expert)],
                      end = by.begin[static_cast<std::size_t>(expert) + 1];
-  for (std::int64_t first = begin; first < end; first += kBlockRows) {
-    const std::int64_t rows = std::min(kBlockRows, end - first);
+  in_blocks(begin, end, scratch, [&](std::int64_t first, std::int64_t rows, LayerScratch* s) {
     float *z = room(&s->normed, rows * hidden), *y = room(&s->attended, rows * hidden);
     gather_rows(rows, hidden, normed, by.row.data() + first, z);
     zero_rows(rows, hidden, y);
     add_mlp(mlp, rows, z, y, s);
     add_weighted(rows, hidden, by.row.data() + first, by.weight.data() + first, y, x);
-  }
+  });
 }
 
 }  // namespace
@@ -151,10 +160,11 @@ Routing route(const ExpertConfig& e, std::int64_t n, const float* logits,
 
 Status expert_layer(const TargetConfig& c, std::int64_t layer, const LayerTensors& l, std::int64_t n,
                     TargetTensors& tensors, LayerProducts& products, float* x, float* normed,
-                    LayerScratch* s) {
+                    std::vector<LayerScratch>* scratch) {
   const ExpertConfig& e = c.experts;
-  rms_norm(n, c.hidden, x, c.hidden, l.post_norm.data(), c.rms_norm_eps, normed, c.hidden, room(&s->inv, n));
-  const RowsByExpert by = choose_experts(e, c.hidden, l, *products.router, n, normed, s);
+  rms_norm(n, c.hidden, x, c.hidden, l.post_norm.data(), c.rms_norm_eps, normed, c.hidden,
+           room(&(*scratch)[0].inv, n));
+  const RowsByExpert by = choose_experts(e, c.hidden, l, *products.router, n, normed, scratch);
   std::vector<std::int64_t> used;
   for (std::int64_t expert = 0; expert < e.count; ++expert)
     if (by.begin[static_cast<std::size_t>(expert)] < by.begin[static_cast<std::size_t>(expert) + 1])
@@ -163,16 +173,17 @@ Status expert_layer(const TargetConfig& c, std::int64_t layer, const LayerTensor
     return std::async(std::launch::async, [&, i] { return read_expert(c, layer, used[i], tensors); });
   };
   std::future<Result<ExpertTensors>> next = read(0);  // n is not 0, so some expert is used
-  for (std::int64_t first = 0; e.shared > 0 && first < n; first += kBlockRows)
-    add_mlp(products.shared, std::min(kBlockRows, n - first), normed + first * c.hidden, x + first * c.hidden,
-            s);
+  if (e.shared > 0)
+    in_blocks(0, n, scratch, [&](std::int64_t first, std::int64_t rows, LayerScratch* s) {
+      add_mlp(products.shared, rows, normed + first * c.hidden, x + first * c.hidden, s);
+    });
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
     Result<ExpertTensors> weights = next.get();
     if (!weights.ok()) return weights.status();
     products.load_expert(&*weights);
     if (i + 1 < used.size()) next = read(i + 1);
-    add_expert(by, used[i], c.hidden, products.expert, normed, x, s);
+    add_expert(by, used[i], c.hidden, products.expert, normed, x, scratch);
   }
   return {};
 }

@@ -21,9 +21,9 @@ Routing route(const ExpertConfig& config, std::int64_t n, const float* logits,
               const std::vector<float>& correction);
 
 /// x [n, hidden] += experts(norm(x)), over all rows of a pass: each expert is read once, while the one before
-/// it computes, and gets its rows together. `normed` is memory of [n, hidden].
+/// it computes, and gets its rows together. `scratch` is of each thread; `normed` is memory of [n, hidden].
 Status expert_layer(const TargetConfig& config, std::int64_t layer_index, const LayerTensors& layer,
                     std::int64_t n, TargetTensors& tensors, LayerProducts& products, float* x, float* normed,
-                    LayerScratch* scratch);
+                    std::vector<LayerScratch>* scratch);
 
 }  // namespace eaglet

@@ -98,7 +98,7 @@ void latent_attention_layer(const TargetConfig& c, const TargetRope& rope, const
   float* attended = room(&s->attended, n * width);
   const std::int64_t floats = attention_scratch_floats(shape, chunk.longest, 0);
   attention(shape, in, attended, room(&s->log_sum_exp, n * heads),
-            room(&s->attention, num_threads() * floats), floats);
+            room(&s->attention, threads_here() * floats), floats);
   parallel_for(n, 16, [&](std::int64_t begin, std::int64_t end) {  // the filling goes; raw_q is free by now
     for (std::int64_t i = begin * heads; i < end * heads; ++i)
       std::copy_n(attended + i * wide, m.value_dim, raw_q + i * m.value_dim);

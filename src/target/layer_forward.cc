@@ -75,7 +75,7 @@ void attention_layer(const TargetConfig& c, const TargetRope& rope, const LayerT
   float* attended = room(&s->attended, n * q_width);
   const std::int64_t floats = attention_scratch_floats(shape, chunk.longest, 0);
   attention(shape, in, attended, room(&s->log_sum_exp, n * c.num_heads),
-            room(&s->attention, num_threads() * floats), floats);
+            room(&s->attention, threads_here() * floats), floats);
   multiply(*p.o, n, c.hidden, attended, l.o_bias, true, x);
 }
 

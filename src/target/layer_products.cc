@@ -1,5 +1,7 @@
 #include "target/layer_products.h"
 
+#include "device/threads.h"
+
 namespace eaglet {
 namespace {
 
@@ -23,7 +25,8 @@ MlpProducts LayerProducts::make_mlp(std::int64_t width) {
   return {make(width, hidden_), make(width, hidden_), make(hidden_, width), width};
 }
 
-LayerProducts::LayerProducts(const TargetConfig& c, const ForwardOptions& options) : hidden_(c.hidden) {
+LayerProducts::LayerProducts(const TargetConfig& c, const ForwardOptions& options)
+    : hidden_(c.hidden), workspace_(num_threads()) {
   options_.type = options.compute_type;
   options_.pack_f32 = true;
   options_.with_backward = false;

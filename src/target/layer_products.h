@@ -25,7 +25,7 @@ struct MlpProducts {
 };
 
 /// The matrix products of a layer, packed by oneDNN. Layers have the same shapes, so the programs are made
-/// once and each layer's weights are loaded into them.
+/// once and each layer's weights are loaded into them. Threads of one parallel region may multiply at once.
 class LayerProducts {
  public:
   LayerProducts(const TargetConfig& config, const ForwardOptions& options);

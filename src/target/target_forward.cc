@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "device/gemm.h"
+#include "device/threads.h"
 #include "formats/json.h"
 #include "ops/rms_norm.h"
 #include "ops/rows.h"
@@ -13,7 +14,7 @@
 namespace eaglet {
 namespace {
 
-constexpr std::int64_t kChunkRows = 2048;  // products are at their best; what a layer needs stays small
+constexpr std::int64_t kChunkRows = 512;  // of a thread: two tiles; what a layer needs stays small
 
 bool has_experts(const TargetConfig& c, std::int64_t layer) {
   return !c.experts.on_layer.empty() && c.experts.on_layer[static_cast<std::size_t>(layer)];
@@ -84,21 +85,38 @@ std::future<Result<LayerTensors>> TargetForward::read_ahead(std::int64_t layer) 
   return std::async(std::launch::async, [this, layer] { return read_layer(config_, layer, tensors_); });
 }
 
+void TargetForward::run_chunk(std::int64_t layer, const LayerTensors& weights, const DocumentChunk& chunk,
+                              LayerScratch* scratch) {
+  float* x = x_.data() + chunk.first_row * config_.hidden;
+  if (config_.latent.kv_rank > 0)
+    latent_attention_layer(config_, rope_, weights, products_, chunk, x, scratch);
+  else
+    attention_layer(config_, rope_, weights, products_, config_.window[static_cast<std::size_t>(layer)],
+                    chunk, x, scratch);
+  if (!has_experts(config_, layer)) mlp_layer(config_, weights, products_, chunk.rows, x, scratch);
+}
+
+// A thread takes a whole chunk through the layer: products of so few rows are over too soon for threads to
+// share one. A long document has all threads to itself. Which of the two it is hangs on the document alone.
 Status TargetForward::run_layer(std::int64_t layer, const LayerTensors& weights) {
-  const std::int64_t hidden = config_.hidden;
+  std::vector<const DocumentChunk*> side_by_side;
   for (const DocumentChunk& chunk : chunks_) {
-    if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
-    float* x = x_.data() + chunk.first_row * hidden;
-    if (config_.latent.kv_rank > 0)
-      latent_attention_layer(config_, rope_, weights, products_, chunk, x, &scratch_);
-    else
-      attention_layer(config_, rope_, weights, products_, config_.window[static_cast<std::size_t>(layer)],
-                      chunk, x, &scratch_);
-    if (!has_experts(config_, layer)) mlp_layer(config_, weights, products_, chunk.rows, x, &scratch_);
+    if (chunk.rows <= kChunkRows) {
+      side_by_side.push_back(&chunk);
+      continue;
+    }
+    if (interrupted()) break;
+    run_chunk(layer, weights, chunk, &scratch_[0]);
   }
+  parallel_items(static_cast<std::int64_t>(side_by_side.size()), [&](std::int64_t i, int thread) {
+    if (!interrupted())
+      run_chunk(layer, weights, *side_by_side[static_cast<std::size_t>(i)],
+                &scratch_[static_cast<std::size_t>(thread)]);
+  });
+  if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
   if (!has_experts(config_, layer)) return {};
   return expert_layer(config_, layer, weights, tokens_, tensors_, products_, x_.data(),
-                      room(&normed_, tokens_ * hidden), &scratch_);
+                      room(&normed_, tokens_ * config_.hidden), &scratch_);
 }
 
 Status TargetForward::run(const std::vector<const std::vector<std::int32_t>*>& documents,
@@ -122,9 +140,9 @@ Status TargetForward::logits(std::int64_t n, const float* x, std::vector<float>*
   EAGLET_ASSIGN_OR_RETURN(const auto norm, tensors_.read("model.norm.weight", {config_.hidden}));
   const char* head = config_.tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
   EAGLET_ASSIGN_OR_RETURN(const auto weights, tensors_.read(head, {config_.vocab, config_.hidden}));
-  float* normed = room(&scratch_.normed, n * config_.hidden);
+  float* normed = room(&scratch_[0].normed, n * config_.hidden);
   rms_norm(n, config_.hidden, x, config_.hidden, norm.data(), config_.rms_norm_eps, normed, config_.hidden,
-           room(&scratch_.inv, n));
+           room(&scratch_[0].inv, n));
   out->resize(static_cast<std::size_t>(n * config_.vocab));
   gemm(Transpose::kNo, Transpose::kYes, n, config_.vocab, config_.hidden, 1.0f, normed, config_.hidden,
        weights.data(), config_.hidden, 0.0f, out->data(), config_.vocab);
@@ -172,7 +190,7 @@ std::uint64_t TargetForward::fixed_bytes(std::int64_t longest_document) const {
   const std::int64_t weights = (4 + packed) * (layer + (experts ? size.expert : 0));
   const std::int64_t embeddings = 4 * config_.vocab * config_.hidden;  // before the first layer
   return static_cast<std::uint64_t>(std::max(weights, embeddings) +
-                                    4 * std::max(kChunkRows, longest_document) * size.row);
+                                    4 * std::max(num_threads() * kChunkRows, longest_document) * size.row);
 }
 
 double TargetForward::flops_per_token() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/threads.h"
 #include "target/layer_forward.h"
 #include "target/target_config.h"
 #include "target/target_tensors.h"
@@ -47,10 +48,13 @@ class TargetForward {
         tensors_(std::move(tensors)),
         options_(options),
         rope_(target_rope(config_)),
-        products_(config_, options) {}
+        products_(config_, options),
+        scratch_(static_cast<std::size_t>(num_threads())) {}
   Status embed(const std::vector<const std::vector<std::int32_t>*>& documents);
   std::future<Result<LayerTensors>> read_ahead(std::int64_t layer);
   Status run_layer(std::int64_t layer, const LayerTensors& weights);
+  void run_chunk(std::int64_t layer, const LayerTensors& weights, const DocumentChunk& chunk,
+                 LayerScratch* scratch);
 
   TargetConfig config_;
   TargetTensors tensors_;
@@ -60,10 +64,11 @@ class TargetForward {
   std::vector<float> x_, normed_;  // of the pass [tokens, hidden]
   std::int64_t tokens_ = 0;
   std::vector<DocumentChunk> chunks_;
-  LayerScratch scratch_;
+  std::vector<LayerScratch> scratch_;  // of each thread
 };
 
-/// Documents of these lengths as chunks of about `rows` rows, none of them divided.
+/// Documents of these lengths as chunks of at most `rows` rows, none of them divided: a longer one is a chunk
+/// of its own.
 std::vector<DocumentChunk> chunk_documents(const std::vector<std::int64_t>& lengths, std::int64_t rows);
 
 }  // namespace eaglet

@@ -11,7 +11,7 @@
 namespace eaglet {
 namespace {
 
-Status unknown(const std::string& what) {
+Status unknown_quantisation(const std::string& what) {
   return Status(
       StatusCode::kConfig, what + " (quantization_config)", {},
       "the native engine reads fp32, bf16 and fp16 weights, fp8 (e4m3) with scales by block, row or "
@@ -24,20 +24,20 @@ Status read_block(const Json& json, const char* name, WeightQuantisation* q) {
   if (block == nullptr) return {};
   const bool fits = block->is_array() && block->size() == 2 && (*block)[0].is_number_integer() &&
                     (*block)[1].is_number_integer();
-  if (!fits) return unknown(fmt::format("\"{}\" that is no pair of numbers", name));
+  if (!fits) return unknown_quantisation(fmt::format("\"{}\" that is no pair of numbers", name));
   q->block_rows = (*block)[0].get<std::int64_t>();
   q->block_columns = (*block)[1].get<std::int64_t>();
   if (q->block_rows > 0 && q->block_columns > 0) return {};
-  return unknown(fmt::format("\"{}\" of {}", name, json_shown(*block)));
+  return unknown_quantisation(fmt::format("\"{}\" of {}", name, json_shown(*block)));
 }
 
 // The one group of modules that compressed-tensors describes.
 Result<const Json*> only_weights(const Json& json) {
   const Json* groups = json_field(json, "config_groups");
   if (groups == nullptr || !groups->is_object() || groups->size() != 1)
-    return unknown("\"config_groups\" that is not one group");
+    return unknown_quantisation("\"config_groups\" that is not one group");
   const Json* weights = json_field(*groups->begin(), "weights");
-  if (weights == nullptr) return unknown("a group without \"weights\"");
+  if (weights == nullptr) return unknown_quantisation("a group without \"weights\"");
   return weights;
 }
 
@@ -57,20 +57,23 @@ Result<WeightQuantisation> read_compressed(const Json& json) {
   EAGLET_RETURN_IF_ERROR(fields.status());
   EAGLET_RETURN_IF_ERROR(of_weights.status());
   if (format == "float-quantized" || format == "naive-quantized") {
-    if (type != "float" || q.bits != 8) return unknown(fmt::format("{} of {} bits", type, q.bits));
+    if (type != "float" || q.bits != 8)
+      return unknown_quantisation(fmt::format("{} of {} bits", type, q.bits));
     q.kind = WeightQuantisation::Kind::kFp8;
     EAGLET_RETURN_IF_ERROR(read_block(*weights, "block_structure", &q));
     return q;
   }
-  if (format != "pack-quantized") return unknown("the format \"" + format + "\"");
-  if (type != "int" || q.bits < 1 || q.bits > 8) return unknown(fmt::format("{} of {} bits", type, q.bits));
-  if (strategy != "group" && strategy != "channel") return unknown("the strategy \"" + strategy + "\"");
+  if (format != "pack-quantized") return unknown_quantisation("the format \"" + format + "\"");
+  if (type != "int" || q.bits < 1 || q.bits > 8)
+    return unknown_quantisation(fmt::format("{} of {} bits", type, q.bits));
+  if (strategy != "group" && strategy != "channel")
+    return unknown_quantisation("the strategy \"" + strategy + "\"");
   const Json* order = json_field(*weights, "actorder");
   if (order != nullptr && *order != "static" && *order != "weight" && *order != false)
-    return unknown("\"actorder\": " + json_shown(*order));
+    return unknown_quantisation("\"actorder\": " + json_shown(*order));
   q.kind = WeightQuantisation::Kind::kPackedInt;
   q.group = strategy == "group" ? group : 0;
-  if (strategy == "group" && group < 1) return unknown(fmt::format("groups of {}", group));
+  if (strategy == "group" && group < 1) return unknown_quantisation(fmt::format("groups of {}", group));
   return q;
 }
 
@@ -85,8 +88,9 @@ Result<WeightQuantisation> weight_quantisation_from_json(const Json* json) {
   if (method == "compressed-tensors") return read_compressed(*json);
   fields.read("fmt", &fmt_name);
   EAGLET_RETURN_IF_ERROR(fields.status());
-  if (method != "fp8") return unknown("the method \"" + method + "\"");
-  if (fmt_name != "e4m3" && fmt_name != "float8_e4m3fn") return unknown("fp8 of the form " + fmt_name);
+  if (method != "fp8") return unknown_quantisation("the method \"" + method + "\"");
+  if (fmt_name != "e4m3" && fmt_name != "float8_e4m3fn")
+    return unknown_quantisation("fp8 of the form " + fmt_name);
   q.kind = WeightQuantisation::Kind::kFp8;
   EAGLET_RETURN_IF_ERROR(read_block(*json, "weight_block_size", &q));
   return q;
