@@ -190,7 +190,7 @@ struct LinearWeight::Impl {
   ProductWorkspace::Impl& workspace;
   const float* values = nullptr;
   bool exact = false;  // plain products with `values`
-  std::int64_t row_step;
+  std::int64_t tile_rows, row_step;
   std::unique_ptr<PackedOperand> for_forward, for_backward;
   dnnl::memory::desc as_columns, as_rows;  // W [out, in] read as [in, out], and as it lies
   Programs<kBlockDepth / kDepthStep> gradients;
@@ -202,7 +202,8 @@ struct LinearWeight::Impl {
         ldw(distance),
         type(options.type),
         workspace(shared->impl()),
-        row_step(options.full_tiles ? kBlockRows : kRowStep) {
+        tile_rows(options.tile_rows > 0 ? options.tile_rows : kBlockRows),
+        row_step(options.tile_rows > 0 ? options.tile_rows : kRowStep) {
     const bool bf16 = type == ComputeType::kBf16;
     as_columns = dnnl::memory::desc({in, out}, Type::f32, dnnl::memory::dims{1, ldw});
     as_rows = rows_apart(out, in, Type::f32, ldw);
@@ -218,8 +219,8 @@ struct LinearWeight::Impl {
                 const float* x, bool accumulate, float* y, bool has_room) {
     has_room = has_room && row_step == kRowStep;
     Rooms& room_of = workspace.here();
-    for (std::int64_t first = 0; first < n; first += kBlockRows) {
-      const std::int64_t rows = std::min(kBlockRows, n - first), padded = round_up(rows, row_step);
+    for (std::int64_t first = 0; first < n; first += tile_rows) {
+      const std::int64_t rows = std::min(tile_rows, n - first), padded = round_up(rows, row_step);
       const void* from = x + first * depth;
       if (type == ComputeType::kBf16) {
         round_to_bf16(rows * depth, x + first * depth, room_of.first.data());

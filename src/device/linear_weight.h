@@ -44,7 +44,9 @@ struct LinearWeightOptions {
   ComputeType type = ComputeType::kF32;
   bool pack_f32 = false;
   bool with_backward = true;
-  bool full_tiles = false;  // forward() runs on tiles of 256 rows, the last filled up with zero rows
+  /// forward() runs on tiles of so many rows (a multiple of 32, at most 256), the last filled up with zero
+  /// rows; 0: of 256 rows, the last as short as it may be.
+  std::int64_t tile_rows = 0;
   bool gradients_come_rounded = false;  // in kBf16 only the ..._rounded() products are used going back
 };
 

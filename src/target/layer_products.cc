@@ -5,6 +5,8 @@
 namespace eaglet {
 namespace {
 
+constexpr std::int64_t kTileRows = 64;  // as fast as 256, and little is filled up behind a document
+
 // Packed now; the fp32 values are needed no longer.
 void take(const std::unique_ptr<LinearWeight>& product, std::vector<float>* values) {
   if (product == nullptr || values->empty()) return;
@@ -30,7 +32,7 @@ LayerProducts::LayerProducts(const TargetConfig& c, const ForwardOptions& option
   options_.type = options.compute_type;
   options_.pack_f32 = true;
   options_.with_backward = false;
-  options_.full_tiles = options.deterministic;
+  options_.tile_rows = options.deterministic ? kTileRows : 0;
   const LatentConfig& m = c.latent;
   const std::int64_t q_width = c.num_heads * c.head_dim, kv_width = c.num_kv_heads * c.head_dim;
   if (m.kv_rank == 0 || m.q_rank == 0) q = make(q_width, c.hidden);
@@ -52,7 +54,7 @@ LayerProducts::LayerProducts(const TargetConfig& c, const ForwardOptions& option
   expert = make_mlp(c.experts.width);
   LinearWeightOptions exact = options_;
   exact.type = ComputeType::kF32;
-  exact.full_tiles = true;
+  exact.tile_rows = kTileRows;
   router = std::make_unique<LinearWeight>(c.experts.count, c.hidden, c.hidden, exact, &workspace_);
   if (c.experts.shared > 0) shared = make_mlp(c.experts.shared * c.experts.width);
 }

@@ -13,7 +13,7 @@ namespace eaglet {
 
 struct ForwardOptions {
   ComputeType compute_type = ComputeType::kF32;  // what products of weights multiply in; sums are fp32
-  /// Products always run on tiles of 256 rows, the last filled up with zeros: a row's result is then the same
+  /// Products always run on tiles of 64 rows, the last filled up with zeros: a row's result is then the same
   /// bits whatever stands beside it. Otherwise the last tile is as short as it may be.
   bool deterministic = true;
 };
