@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/bench_extract.h"
 #include "apps/bench_generate.h"
 #include "apps/bench_shapes.h"
 #include "apps/bench_store.h"
@@ -331,6 +332,7 @@ Run add_bench(CLI::App& app) {
       "  eaglet bench train --shape smollm2 --ttt-steps 8 --max-seq-len 8192\n"
       "  eaglet bench generate --requests 10000 --concurrency 64\n"
       "  eaglet bench store --store states\n"
+      "  eaglet bench extract --model target.gguf\n"
       "  eaglet bench watch --processes 100");
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* train =
@@ -360,12 +362,16 @@ Run add_bench(CLI::App& app) {
   CLI::App* generate = add_bench_generate(app, generate_flags.get());
   auto store_flags = std::make_shared<BenchStoreFlags>();
   CLI::App* store = add_bench_store(app, store_flags.get());
+  auto extract_flags = std::make_shared<BenchExtractFlags>();
+  CLI::App* extract = add_bench_extract(app, extract_flags.get());
   auto watch_flags = std::make_shared<BenchWatchFlags>();
   CLI::App* watch = add_bench_watch(app, watch_flags.get());
   app.require_subcommand(1);
-  return [flags, generate_flags, generate, store_flags, store, watch_flags, watch](Context& context) -> Status {
+  return [flags, generate_flags, generate, store_flags, store, extract_flags, extract, watch_flags,
+          watch](Context& context) -> Status {
     if (generate->parsed()) return bench_generate(*generate_flags, context);
     if (store->parsed()) return bench_store(*store_flags, context);
+    if (extract->parsed()) return bench_extract(*extract_flags, context);
     if (watch->parsed()) return bench_watch(*watch_flags, context);
     set_num_threads(flags->threads);
     EAGLET_ASSIGN_OR_RETURN(BenchShape shape, find_shape(flags->shape));

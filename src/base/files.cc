@@ -252,11 +252,21 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-void MappedFile::release(std::uint64_t offset, std::uint64_t bytes) const {
+namespace {
+void hint(const std::byte* data, std::uint64_t size, std::uint64_t offset, std::uint64_t bytes, int advice) {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::uint64_t first = offset / page * page, end = std::min(bytes_, offset + bytes);
-  if (first < end)  // a hint: nothing depends on it
-    ::madvise(const_cast<std::byte*>(data_) + first, end - first, MADV_DONTNEED);
+  const std::uint64_t first = offset / page * page, end = std::min(size, offset + bytes);
+  if (first < end)  // nothing depends on it
+    ::madvise(const_cast<std::byte*>(data) + first, end - first, advice);
+}
+}  // namespace
+
+void MappedFile::release(std::uint64_t offset, std::uint64_t bytes) const {
+  hint(data_, bytes_, offset, bytes, MADV_DONTNEED);
+}
+
+void MappedFile::expect(std::uint64_t offset, std::uint64_t bytes) const {
+  hint(data_, bytes_, offset, bytes, MADV_WILLNEED);
 }
 
 MappedFile::~MappedFile() {

@@ -86,6 +86,8 @@ class MappedFile {
   const std::string& path() const { return path_; }
   /// These bytes are not needed soon: they no longer count as this process's memory. Reading them again is fine.
   void release(std::uint64_t offset, std::uint64_t bytes) const;
+  /// These bytes are read soon: the disk may begin.
+  void expect(std::uint64_t offset, std::uint64_t bytes) const;
 
  private:
   MappedFile(std::string path, const std::byte* data, std::uint64_t bytes);

@@ -42,6 +42,11 @@ class SafetensorsFile {
   const std::byte* data(const SafetensorsEntry& entry) const {
     return file_.data() + data_start_ + entry.offset;
   }
+  /// The tensor's bytes are read soon, or not again soon: for reading ahead, and for memory.
+  void expect(const SafetensorsEntry& entry) const { file_.expect(data_start_ + entry.offset, entry.bytes); }
+  void release(const SafetensorsEntry& entry) const {
+    file_.release(data_start_ + entry.offset, entry.bytes);
+  }
   /// The file's first byte, where it is mapped: data(entry) - bytes_begin() is a tensor's place in the file.
   const std::byte* bytes_begin() const { return file_.data(); }
 

@@ -28,7 +28,9 @@ class FolderWeights : public WeightSource {
     EAGLET_ASSIGN_OR_RETURN(const Tensor tensor, find(name));
     EAGLET_RETURN_IF_ERROR(check_shape(tensor, shape));
     if (tensor.entry->dtype == Dtype::kF8E4M3) return read_fp8(name, tensor);
-    return tensor.file->read_f32(tensor.entry->name);
+    auto values = tensor.file->read_f32(tensor.entry->name);
+    tensor.file->release(*tensor.entry);  // or a model larger than the memory would seem to fill it
+    return values;
   }
 
  private:
@@ -36,7 +38,9 @@ class FolderWeights : public WeightSource {
 
   Result<Tensor> find(const std::string& name) {
     const std::lock_guard lock(opening_);  // files are opened when they are needed
-    return folder_.find(prefix_ + name);
+    auto tensor = folder_.find(prefix_ + name);
+    if (tensor.ok()) tensor->file->expect(*tensor->entry);
+    return tensor;
   }
 
   static Status check_shape(const Tensor& tensor, const std::vector<std::int64_t>& shape) {
@@ -58,6 +62,7 @@ class FolderWeights : public WeightSource {
     auto values = dequantise_fp8(quantisation_, tensor.entry->shape[0], tensor.entry->shape[1],
                                  reinterpret_cast<const std::uint8_t*>(tensor.file->data(*tensor.entry)),
                                  scale.entry->shape, scales);
+    tensor.file->release(*tensor.entry);
     if (!values.ok()) return values.status().at(tensor.file->path() + ", tensor " + tensor.entry->name);
     return values;
   }
@@ -69,6 +74,7 @@ class FolderWeights : public WeightSource {
       return Status(StatusCode::kConfig, "tensor " + tensor.entry->name + " is not I32", tensor.file->path());
     std::vector<std::uint32_t> read(static_cast<std::size_t>(rows * columns));
     std::memcpy(read.data(), tensor.file->data(*tensor.entry), 4 * read.size());  // may lie unaligned
+    tensor.file->release(*tensor.entry);
     return read;
   }
 
