@@ -94,6 +94,15 @@ def short_tiles(root):
     close(read_store(f"{root}/full"), read_store(f"{root}/short"), 2 ** -7)  # a step of bf16
 
 
+def benchmark(root):
+    done = must(run("bench", "extract", "--model", f"{TARGETS}/qwen3_moe", "--tokens", "200", "--document-tokens", "30", "--json"))
+    line = json.loads(done.stdout)
+    assert line["tokens"] == 200 and line["tokens_per_second"] > 0 and line["peak_rss_bytes"] > 1e6, line
+    assert 0 < line["needed_gflop_per_token"] < 1e-3, line
+    refused(run("bench", "extract", "--model", f"{TARGETS}/qwen3_moe", "--memory", "1K"), 74, "--memory")
+    refused(run("bench", "extract"), 64, "--model")
+
+
 def as_libllama(root):
     toy_target.write_target(f"{root}/toy.gguf")
     toy_target.write_conversations(f"{root}/toy.jsonl")
@@ -138,7 +147,7 @@ def bad_input(root):
 
 
 def main():
-    for test in (every_kind_of_folder, short_tiles, as_libllama, killed, bad_input):
+    for test in (every_kind_of_folder, short_tiles, benchmark, as_libllama, killed, bad_input):
         with tempfile.TemporaryDirectory(prefix="eaglet-native-") as root:
             start = time.monotonic()
             test(root)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <future>
 #include <numeric>
 
@@ -145,6 +146,10 @@ void add_expert(const RowsByExpert& by, std::int64_t expert, std::int64_t hidden
 
 }  // namespace
 
+std::size_t experts_read_ahead() {
+  return static_cast<std::size_t>(std::clamp(num_threads() / 8, 2, 16));
+}
+
 Routing route(const ExpertConfig& e, std::int64_t n, const float* logits,
               const std::vector<float>& correction) {
   Routing routing;
@@ -172,17 +177,23 @@ Status expert_layer(const TargetConfig& c, std::int64_t layer, const LayerTensor
   const auto read = [&](std::size_t i) {
     return std::async(std::launch::async, [&, i] { return read_expert(c, layer, used[i], tensors); });
   };
-  std::future<Result<ExpertTensors>> next = read(0);  // n is not 0, so some expert is used
+  std::deque<std::future<Result<ExpertTensors>>> next;
+  const auto read_on = [&](std::size_t i) {
+    if (i < used.size()) next.push_back(read(i));
+  };
+  const std::size_t ahead = experts_read_ahead();
+  for (std::size_t i = 0; i < ahead; ++i) read_on(i);
   if (e.shared > 0)
     in_blocks(0, n, scratch, [&](std::int64_t first, std::int64_t rows, LayerScratch* s) {
       add_mlp(products.shared, rows, normed + first * c.hidden, x + first * c.hidden, s);
     });
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
-    Result<ExpertTensors> weights = next.get();
+    Result<ExpertTensors> weights = next.front().get();
+    next.pop_front();
     if (!weights.ok()) return weights.status();
     products.load_expert(&*weights);
-    if (i + 1 < used.size()) next = read(i + 1);
+    read_on(i + ahead);
     add_expert(by, used[i], c.hidden, products.expert, normed, x, scratch);
   }
   return {};

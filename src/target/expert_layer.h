@@ -20,8 +20,12 @@ struct Routing {
 Routing route(const ExpertConfig& config, std::int64_t n, const float* logits,
               const std::vector<float>& correction);
 
-/// x [n, hidden] += experts(norm(x)), over all rows of a pass: each expert is read once, while the one before
-/// it computes, and gets its rows together. `scratch` is of each thread; `normed` is memory of [n, hidden].
+/// Experts that are read at once, a thread each: taking back quantised numbers is slow beside many cores'
+/// arithmetic. 2 to 16, one for each eight threads.
+std::size_t experts_read_ahead();
+
+/// x [n, hidden] += experts(norm(x)), over all rows of a pass: each expert is read once, while those before
+/// it compute, and gets its rows together. `scratch` is of each thread; `normed` is memory of [n, hidden].
 Status expert_layer(const TargetConfig& config, std::int64_t layer_index, const LayerTensors& layer,
                     std::int64_t n, TargetTensors& tensors, LayerProducts& products, float* x, float* normed,
                     std::vector<LayerScratch>* scratch);

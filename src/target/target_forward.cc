@@ -187,7 +187,9 @@ std::uint64_t TargetForward::fixed_bytes(std::int64_t longest_document) const {
   // What is read ahead is fp32; what is computed with is packed, beside a matrix that is being packed.
   const std::int64_t layer = size.attention + std::max(size.mlp, size.shared);
   const std::int64_t packed = options_.compute_type == ComputeType::kBf16 ? 2 : 4;
-  const std::int64_t weights = (4 + packed) * (layer + (experts ? size.expert : 0));
+  const std::int64_t weights =
+      (4 + packed) * layer +
+      (experts ? (4 * static_cast<std::int64_t>(experts_read_ahead()) + packed) * size.expert : 0);
   const std::int64_t embeddings = 4 * config_.vocab * config_.hidden;  // before the first layer
   return static_cast<std::uint64_t>(std::max(weights, embeddings) +
                                     4 * std::max(num_threads() * kChunkRows, longest_document) * size.row);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "formats/config_fields.h"
 #include "formats/json_field.h"
@@ -139,6 +140,36 @@ std::int32_t packed_number(const std::uint32_t* row, std::int64_t stride, std::i
   return static_cast<std::int32_t>(wide >> offset & ((1u << bits) - 1)) - (1 << (bits - 1));
 }
 
+// What the two numbers of a byte of 4-bit ones stand for.
+struct Pair {
+  float low, high;
+};
+const Pair* four_bit_pairs() {
+  static const std::array<Pair, 256> pairs = [] {
+    std::array<Pair, 256> all;
+    for (int byte = 0; byte < 256; ++byte)
+      all[static_cast<std::size_t>(byte)] = {static_cast<float>((byte & 15) - 8),
+                                             static_cast<float>((byte >> 4) - 8)};
+    return all;
+  }();
+  return pairs.data();
+}
+
+// Columns [begin, end) of a row, begin even. Nearly all packed models have 4 bits: a byte at a time.
+void take_back_four_bits(const std::uint32_t* words, std::int64_t begin, std::int64_t end, std::int32_t zero,
+                         float scale, float* row) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(words);  // little-endian, as the file
+  const Pair* pairs = four_bit_pairs();
+  const auto shift = static_cast<float>(zero);
+  std::int64_t i = begin;
+  for (; i + 2 <= end; i += 2) {
+    const Pair pair = pairs[bytes[i / 2]];
+    row[i] = (pair.low - shift) * scale;
+    row[i + 1] = (pair.high - shift) * scale;
+  }
+  if (i < end) row[i] = (pairs[bytes[i / 2]].low - shift) * scale;
+}
+
 }  // namespace
 
 std::vector<float> dequantise_packed(const WeightQuantisation& q, std::int64_t rows, std::int64_t columns,
@@ -152,7 +183,12 @@ std::vector<float> dequantise_packed(const WeightQuantisation& q, std::int64_t r
       const float scale = scales[static_cast<std::size_t>(row * groups + g)];
       const std::int32_t zero =
           zero_points == nullptr ? 0 : packed_number(zero_points + g, groups, row, q.bits);
-      for (std::int64_t i = g * group; i < std::min(columns, (g + 1) * group); ++i)
+      const std::int64_t begin = g * group, end = std::min(columns, begin + group);
+      if (q.bits == 4 && begin % 2 == 0) {
+        take_back_four_bits(words, begin, end, zero, scale, values.data() + row * columns);
+        continue;
+      }
+      for (std::int64_t i = begin; i < end; ++i)
         values[static_cast<std::size_t>(row * columns + i)] =
             static_cast<float>(packed_number(words, 1, i, q.bits) - zero) * scale;
     }
