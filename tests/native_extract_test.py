@@ -99,8 +99,16 @@ def benchmark(root):
     line = json.loads(done.stdout)
     assert line["tokens"] == 200 and line["tokens_per_second"] > 0 and line["peak_rss_bytes"] > 1e6, line
     assert 0 < line["needed_gflop_per_token"] < 1e-3, line
-    refused(run("bench", "extract", "--model", f"{TARGETS}/qwen3_moe", "--memory", "1K"), 74, "--memory")
+    refused(run("bench", "extract", "--model", f"{TARGETS}/qwen3_moe", "--memory", "1K"), 73, "--memory")
     refused(run("bench", "extract"), 64, "--model")
+
+
+def longer_than_the_context(root):
+    with open(f"{root}/long.jsonl", "w", encoding="utf-8") as file:
+        for n in (20, 128, 129, 300):  # the target's context is 128
+            file.write(json.dumps({"id": f"d{n}", "input_ids": [1 + t % 90 for t in range(n)], "loss_mask": [0] + [1] * (n - 1)}) + "\n")
+    done = must(extract(f"{TARGETS}/llama_tied", f"{root}/long.jsonl", f"{root}/long"))
+    assert "2 conversations are cut to the length limit" in done.stderr and " 404 tokens" in done.stderr, done.stderr
 
 
 def as_libllama(root):
@@ -147,7 +155,7 @@ def bad_input(root):
 
 
 def main():
-    for test in (every_kind_of_folder, short_tiles, benchmark, as_libllama, killed, bad_input):
+    for test in (every_kind_of_folder, short_tiles, benchmark, longer_than_the_context, as_libllama, killed, bad_input):
         with tempfile.TemporaryDirectory(prefix="eaglet-native-") as root:
             start = time.monotonic()
             test(root)

@@ -274,6 +274,20 @@ const GgufTensor* GgufFile::find(const std::string& name) const {
 }
 
 Result<std::vector<float>> GgufFile::read_f32(const std::string& name) const {
+  return read_f32_at(name, 0, 1);
+}
+
+Result<std::vector<float>> GgufFile::read_f32_part(const std::string& name, std::int64_t index) const {
+  const GgufTensor* tensor = find(name);
+  if (tensor != nullptr && (tensor->shape.size() < 2 || index < 0 || index >= tensor->shape[0]))
+    return Status(StatusCode::kInvalidArgument, "the tensor has no part " + std::to_string(index),
+                  path() + ", tensor " + name);
+  return read_f32_at(name, index, tensor == nullptr ? 1 : tensor->shape[0]);
+}
+
+// Part `part` of `parts` equal ones; whole rows, so whole blocks of a quantised type.
+Result<std::vector<float>> GgufFile::read_f32_at(const std::string& name, std::int64_t part,
+                                                 std::int64_t parts) const {
   const std::string place = path() + ", tensor " + name;
   const GgufTensor* tensor = find(name);
   if (tensor == nullptr)
@@ -282,6 +296,10 @@ Result<std::vector<float>> GgufFile::read_f32(const std::string& name) const {
   const auto type = static_cast<ggml_type>(tensor->ggml_type);
   std::uint64_t elements = 1;  // ggml's parser has checked that the product fits
   for (const std::int64_t extent : tensor->shape) elements *= static_cast<std::uint64_t>(extent);
+  elements /= static_cast<std::uint64_t>(parts);
+  const std::byte* from = reinterpret_cast<const std::byte*>(tensor->data) +
+                          elements / static_cast<std::uint64_t>(ggml_blck_size(type)) * ggml_type_size(type) *
+                              static_cast<std::uint64_t>(part);
   std::vector<float> values;
   try {
     values.resize(elements);
@@ -292,13 +310,16 @@ Result<std::vector<float>> GgufFile::read_f32(const std::string& name) const {
   }
   const ggml_to_float_t to_float = ggml_get_type_traits(type)->to_float;
   if (type == GGML_TYPE_F32) {
-    std::memcpy(values.data(), tensor->data, elements * sizeof(float));
+    std::memcpy(values.data(), from, elements * sizeof(float));
   } else if (to_float != nullptr) {
-    to_float(tensor->data, values.data(), static_cast<std::int64_t>(elements));
+    to_float(from, values.data(), static_cast<std::int64_t>(elements));
   } else {
     return Status(StatusCode::kConfig, std::string("cannot dequantise type ") + ggml_type_name(type), place,
                   "use a model in f32, f16, bf16 or one of llama.cpp's quantised types");
   }
+  // Or a model larger than the memory would seem to fill it.
+  file_.release(static_cast<std::uint64_t>(from - file_.data()),
+                elements / static_cast<std::uint64_t>(ggml_blck_size(type)) * ggml_type_size(type));
   for (const float value : values)
     if (!std::isfinite(value))
       return Status(StatusCode::kNumeric, "a weight is not finite", place, "get the model again");

@@ -60,8 +60,12 @@ class GgufFile {
   /// The tensor as fp32, dequantised by ggml. kNotFound, kConfig (a type ggml cannot dequantise), kNumeric
   /// (not finite).
   Result<std::vector<float>> read_f32(const std::string& name) const;
+  /// Part `index` of its outermost dimension alone (an expert of many).
+  Result<std::vector<float>> read_f32_part(const std::string& name, std::int64_t index) const;
 
  private:
+  Result<std::vector<float>> read_f32_at(const std::string& name, std::int64_t part,
+                                         std::int64_t parts) const;
   GgufFile(MappedFile file, gguf_context* context);
   std::int64_t find_key(const std::string& key) const;
   Status read_table();

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
+#include <optional>
 
 #include "formats/gguf_file.h"
 #include "target/target_tensors.h"
@@ -17,7 +19,7 @@ const std::map<std::string, std::string>& layer_names() {
       {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},
       {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
       {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-      {"mlp.down_proj", "ffn_down"}};
+      {"mlp.down_proj", "ffn_down"},       {"mlp.gate", "ffn_gate_inp"}};
   return names;
 }
 
@@ -35,6 +37,21 @@ std::string gguf_name(const std::string& name) {
                      name.substr(last));
 }
 
+// An expert's matrix: llama.cpp keeps those of all experts of a layer in one tensor.
+struct ExpertPart {
+  std::string tensor;
+  std::int64_t expert = 0;
+};
+std::optional<ExpertPart> expert_part(const std::string& name) {
+  int layer = 0, expert = 0, end = 0;
+  char part[8] = {};
+  if (std::sscanf(name.c_str(), "model.layers.%d.mlp.experts.%d.%7[a-z]_proj.weight%n", &layer, &expert, part,
+                  &end) != 3 ||
+      end != static_cast<int>(name.size()))
+    return std::nullopt;
+  return ExpertPart{fmt::format("blk.{}.ffn_{}_exps.weight", layer, part), expert};
+}
+
 class GgufWeights : public WeightSource {
  public:
   GgufWeights(GgufFile file, const TargetConfig& config)
@@ -43,13 +60,12 @@ class GgufWeights : public WeightSource {
   bool has(const std::string& name) const override { return file_.find(gguf_name(name)) != nullptr; }
 
   Result<std::vector<float>> read(const std::string& name, const std::vector<std::int64_t>& shape) override {
+    if (const auto part = expert_part(name)) {
+      EAGLET_RETURN_IF_ERROR(check_shape(part->tensor, {config_.experts.count, shape[0], shape[1]}));
+      return file_.read_f32_part(part->tensor, part->expert);
+    }
     const std::string stored = gguf_name(name);
-    const GgufTensor* tensor = file_.find(stored);
-    if (tensor != nullptr && tensor->shape != shape)
-      return Status(StatusCode::kConfig,
-                    fmt::format("tensor {} is [{}], the header says [{}]", stored,
-                                fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")),
-                    file_.path(), "convert the model again");
+    EAGLET_RETURN_IF_ERROR(check_shape(stored, shape));
     EAGLET_ASSIGN_OR_RETURN(std::vector<float> values, file_.read_f32(stored.empty() ? name : stored));
     if (!pairs_side_by_side_) return values;
     if (name.find(".q_proj.") != name.npos) return pairs_apart(values, config_.num_heads);
@@ -58,6 +74,15 @@ class GgufWeights : public WeightSource {
   }
 
  private:
+  Status check_shape(const std::string& stored, const std::vector<std::int64_t>& shape) const {
+    const GgufTensor* tensor = file_.find(stored);
+    if (tensor == nullptr || tensor->shape == shape) return {};  // absence is said by the reader
+    return Status(StatusCode::kConfig,
+                  fmt::format("tensor {} is [{}], the header says [{}]", stored,
+                              fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")),
+                  file_.path(), "convert the model again");
+  }
+
   // llama.cpp's converter puts the two rows that turn together side by side (llama's rope); ours are half a
   // head apart, as in transformers.
   std::vector<float> pairs_apart(const std::vector<float>& rows, std::int64_t heads) const {

@@ -50,8 +50,8 @@ struct TargetConfig {
 /// Reads a transformers config.json; of a model for pictures and text, the text part. kConfig names what is
 /// not known: nothing that changes the arithmetic is passed over.
 Result<TargetConfig> target_config_from_json(const Json& json);
-/// Of a GGUF file of architecture llama, qwen2 or qwen3. kNotFound, kDataLoss, kConfig (another architecture,
-/// or a setting that is not known).
+/// Of a GGUF file of architecture llama, qwen2, qwen3 or qwen3moe. kNotFound, kDataLoss, kConfig (another
+/// architecture, or a setting that is not known).
 Result<TargetConfig> target_config_from_gguf(const std::string& path);
 
 }  // namespace eaglet

@@ -24,8 +24,8 @@ class WeightSource {
 /// pictures and text).
 Result<std::unique_ptr<WeightSource>> open_folder_weights(const std::string& directory,
                                                           const WeightQuantisation& quantisation);
-/// A GGUF file of architecture llama, qwen2 or qwen3, every quantisation that ggml can take back. Rows that
-/// llama.cpp keeps in another order are put back.
+/// A GGUF file of architecture llama, qwen2, qwen3 or qwen3moe, every quantisation that ggml can take back.
+/// Rows that llama.cpp keeps in another order are put back.
 Result<std::unique_ptr<WeightSource>> open_gguf_weights(const std::string& path, const TargetConfig& config);
 
 /// The weights of a target. Files stay mapped; nothing is kept.
