@@ -61,6 +61,7 @@ class StateRule {
     const RunView& last = series_.views.back();
     for (const std::size_t i : a_.roles.orphans) {
       const ProcessView& process = (*last.processes)[i];
+      if (series_.live && just_left(process.pid)) continue;
       OrphanSeen orphan;
       orphan.pid = process.pid;
       orphan.command = process.command;
@@ -72,6 +73,20 @@ class StateRule {
           }
       v_.orphans.push_back(orphan);
     }
+  }
+
+  /// Loader workers look for their parent every few seconds and leave by themselves.
+  bool just_left(std::int64_t pid) const {
+    for (std::size_t v = series_.views.size(); v-- > 0;) {
+      const RunView& view = series_.views[v];
+      if (seconds_between(view, series_.views.back()) >= t_.orphan_age_seconds) return false;
+      if (!view.processes) continue;
+      const Roles roles = roles_of(view);
+      const bool orphan = std::any_of(roles.orphans.begin(), roles.orphans.end(),
+                                      [&](std::size_t i) { return (*view.processes)[i].pid == pid; });
+      if (!orphan) return true;
+    }
+    return false;  // so since we look
   }
 
   StateVerdict not_enough() {
@@ -91,7 +106,12 @@ class StateRule {
   // -------------------------------------------------------------------------------------
 
   StateVerdict gone() {
-    const CheckpointSeen* newest = a_.checkpoints.empty() ? nullptr : &a_.checkpoints.back();
+    const CheckpointSeen* newest = newest_whole_checkpoint(a_);
+    if (newest != nullptr && newest != &a_.checkpoints.back())
+      v_.evidence.push_back(
+          {"files",
+           a_.checkpoints.back().path + " is smaller than those before: cut off while it was written",
+           false});
     const LogFacts& log = series_.log;
     v_.phase = Phase::kDone;
     if (a_.processes_known) v_.evidence.push_back({"processes", "no rank is alive", false});
@@ -236,6 +256,8 @@ class StateRule {
     if (error.kind == "bus_error")
       return "shared memory is full: enlarge /dev/shm (--shm-size) or use fewer workers";
     if (error.kind == "disk_full") return "free space where checkpoints go, then resume";
+    if (error.kind == "port_taken")
+      return "another process listens there (eaglet orphans; ss -ltnp): end it, or set another MASTER_PORT";
     if (error.kind == "device_error") return "look at dmesg for Xid; run once with CUDA_LAUNCH_BLOCKING=1";
     if (contains(error.text, "-9") || error.kind == "killed")
       return "killed from outside: dmesg -T | grep -i 'killed process' tells whether memory ran out";
