@@ -77,18 +77,18 @@ void add_run_wait(const Case& c, Judgements* all) {
   if (c.activity.views < 2 || c.activity.span_seconds <= 0 ||
       !c.series.views[c.activity.first_view].processes)
     return;
-  double waited = 0, used = 0;
+  double waited = 0, known = 0;
   for (const std::size_t i : c.activity.roles.ranks) {
     const ProcessView& last = (*c.series.views.back().processes)[i];
     for (const ProcessView& first : *c.series.views[c.activity.first_view].processes)
       if (first.pid == last.pid && !std::isnan(first.run_wait_seconds) &&
           !std::isnan(last.run_wait_seconds)) {
         waited += last.run_wait_seconds - first.run_wait_seconds;
-        used += last.cpu_seconds - first.cpu_seconds;
+        ++known;
       }
   }
-  if (waited + used < 0.2) return;
-  const double share = waited / (waited + used);
+  if (known == 0) return;
+  const double share = waited / (known * c.activity.span_seconds);  // of the main threads' time
   Judgement j = judgement("run_wait", share > c.thresholds.run_wait_warn ? Level::kWarn : Level::kOk,
                           fmt::format("runnable but waiting for a core {:.0f} % of the time", 100 * share));
   j.value = share;

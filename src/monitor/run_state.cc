@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "monitor/desync.h"
 #include "monitor/evidence.h"
 #include "monitor/text_scan.h"
 
@@ -37,6 +38,10 @@ class StateRule {
   StateVerdict done(RunState state, std::string cause) {
     v_.state = state;
     v_.cause = std::move(cause);
+    if (state == RunState::kUnknownState && hidden()) {
+      v_.cause += "; it is another user's: its log, files and input and output may not be read";
+      v_.next = "sudo eaglet doctor " + target() + ", or name its log: eaglet doctor LOG";
+    }
     if (state != RunState::kStalled && state != RunState::kDead)
       v_.silence = explain_silence(series_, a_, v_.phase, t_);
     return std::move(v_);
@@ -48,6 +53,14 @@ class StateRule {
   std::string target() const {
     if (!a_.ranks.empty()) return std::to_string(a_.ranks.front().pid);
     return series_.log_path.empty() ? series_.name : series_.log_path;
+  }
+
+  /// Alive, but nothing that it has open could be read.
+  bool hidden() const {
+    const auto& processes = series_.views.back().processes;
+    if (!series_.live || !processes || processes->empty() || series_.log_known) return false;
+    return std::none_of(processes->begin(), processes->end(),
+                        [](const ProcessView& process) { return process.files_known; });
   }
 
   bool young_launcher() const {
@@ -95,6 +108,11 @@ class StateRule {
                   : "take a second view a minute or two later, then: eaglet doctor --snapshots FIRST SECOND";
     if (!a_.processes_known && series_.log_known) {
       v_.next = "eaglet doctor PID (find it with: pgrep -af train), or a second look at the log in a minute";
+      if (series_.log.lines == 0) return done(RunState::kUnknownState, "the log is empty");
+      if (series_.log.recognised == 0)
+        return done(RunState::kUnknownState,
+                    fmt::format("none of its {} lines is one that a trainer writes: is it a log?",
+                                series_.log.lines));
       return done(RunState::kUnknownState,
                   "a log alone does not tell whether its run lives; what it says is judged below");
     }
@@ -160,6 +178,10 @@ class StateRule {
                           error->rank.empty() ? "" : " on rank " + error->rank, error->text);
       v_.evidence.push_back({"log", "the log ends with: " + error->text, false});
       v_.advice = advice_for(*error);
+      if (const std::string behind = rank_behind(series_.log.errors); !behind.empty()) {
+        cause += "; " + behind;
+        v_.evidence.push_back({"ranks", behind, false});
+      }
     } else if (series_.views.back().status && (series_.views.back().status->phase == "interrupted" ||
                                                series_.views.back().status->phase == "failed")) {
       cause = "its own status says: " + series_.views.back().status->phase;

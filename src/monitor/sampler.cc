@@ -172,8 +172,11 @@ void Sampler::read_processes(RunView* view) {
   // Until its first step the run may still wait for a port that somebody else has.
   if (scan && series_.log.records == 0 && series_.log.last_step < 0)
     series_.port = look_at_port(reader_, series_.environment, tree_, first_start_ * ticks);
-  view->host = reader_.host(processes.empty() ? 1 : processes.front().pid);
-  if (!log_only()) view->processes = std::move(processes);
+  // A log alone may be of a run on another machine: this one's memory says nothing about it.
+  if (!log_only()) {
+    view->host = reader_.host(processes.empty() ? 1 : processes.front().pid);
+    view->processes = std::move(processes);
+  }
   view->only_this_run = true;
 }
 
@@ -215,10 +218,11 @@ void Sampler::read_log(RunView* view) {
     }
   read_text_log(view);
   if (series_.log.records > 0 || series_.log.bars > 0) return;
-  // No metric in the text: the event files may have them.
+  // No metric in the text: the event files may have them, or the trainer's own tables.
   events_.poll(files_);
-  if (!events_.any()) return;
-  LogFacts facts = events_.facts();
+  if (!events_.any()) tables_.poll(files_);
+  if (!events_.any() && !tables_.any()) return;
+  LogFacts facts = events_.any() ? events_.facts() : tables_.facts();
   facts.errors = series_.log.errors;
   facts.finished = series_.log.finished;
   facts.last_lines = series_.log.last_lines;

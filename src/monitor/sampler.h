@@ -8,6 +8,7 @@
 #include "monitor/devices.h"
 #include "monitor/event_tail.h"
 #include "monitor/log_tail.h"
+#include "monitor/metric_tables.h"
 #include "monitor/own_devices.h"
 #include "monitor/proc_reader.h"
 #include "monitor/slow_signals.h"
@@ -54,6 +55,7 @@ class Sampler {
   RunSeries series_;
   std::unique_ptr<LogTail> log_;
   EventTail events_;
+  MetricTables tables_;
   SlowSignals slow_;
   OwnDevices own_devices_;
   std::set<std::string> visible_devices_;  // as CUDA_VISIBLE_DEVICES of its processes names them
