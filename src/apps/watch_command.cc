@@ -126,6 +126,10 @@ class Watcher {
       style_.page = Page::kEvents;
     else if (key == 'g')
       style_.page = Page::kDevices;
+    else if (key == '+' || key == '=')
+      style_.zoom = std::min(64, 2 * style_.zoom);
+    else if (key == '-')
+      style_.zoom = std::max(1, style_.zoom / 2);
     else if (key == '\t')
       style_.page = pages[(static_cast<int>(style_.page) + 1) % 4];
     draw();
