@@ -1,12 +1,17 @@
 #include "fuzz_input.h"
 #include "monitor/kernel_log.h"
+#include "monitor/metric_tables.h"
 #include "monitor/saved_tables.h"
 
-// Tables that people save and mail, and the kernel's log: the first byte says which. None of them may fail.
+// Tables that people save and mail, the kernel's log, and the metric files of trainers: the first byte says which.
+// None of them may fail.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   using namespace eaglet::monitor;
   if (bytes == 0) return 0;
   const std::string_view text = as_text(data + 1, bytes - 1);
+  if (data[0] == 'm') promise(facts_of_csv(std::string(text)).last_step >= -1);
+  if (data[0] == 't') promise(facts_of_trainer_state(std::string(text)).total_steps >= 0);
+  if (data[0] == 'm' || data[0] == 't') return 0;
   switch (data[0] % 5) {
     case 0:
       for (const ProcessView& process : read_ps(text)) promise(process.pid >= -1);

@@ -32,7 +32,7 @@ def test_called_with_nothing():
 def test_help_shows_examples_first_and_fits():
     names = commands()
     expected = ["run", "plan", "generate", "prepare", "extract", "store", "vocab", "train", "evaluate", "export", "import", "inspect", "watch", "doctor", "wait", "launch",
-                "orphans", "bench", "help"]
+                "orphans", "bench", "completion", "help"]
     assert names == expected, names
     with open(f"{SOURCE}/docs/man/eaglet.1", encoding="utf-8") as file:
         page = file.read()
@@ -59,7 +59,7 @@ def test_flags_named_in_examples_exist():
         examples, rest = text.split("Usage:", 1)
         flags = set(re.findall(r"(?<!\S)(--[a-z0-9-]+)", "\n".join(
             line for line in examples.replace("\\\n", " ").splitlines() if line.startswith(f"  eaglet {name}"))))
-        assert name == "inspect" or flags, f"{name}: examples without a flag"
+        assert name in ("inspect", "completion") or flags, f"{name}: examples without a flag"
         for flag in flags:
             assert re.search(rf"{flag}\b", rest + run("--help").stdout), f"{name}: {flag} is in an example only"
 
@@ -72,6 +72,22 @@ def test_wrong_words_get_the_nearest_name():
         assert done.returncode == 64, (arguments, done.returncode)
         assert done.stdout == "" and done.stderr.startswith("error: "), done.stderr
         assert words in done.stderr and "do:" in done.stderr, (arguments, done.stderr)
+
+
+def test_completion():
+    script = run("completion", "bash").stdout
+    ask = script + """
+ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _eaglet; echo "${COMPREPLY[@]}"; }
+ask eaglet do; ask eaglet --progress plain doctor --pro; ask eaglet help orp; ask eaglet doctor some; ask eaglet orphans --e
+"""
+    done = subprocess.run(["bash", "--norc", "-c", ask], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines()[:1] == ["doctor"], done
+    assert "--probe" in done.stdout.splitlines()[1].split() and "--progress" in done.stdout.splitlines()[1].split(), done.stdout
+    assert done.stdout.splitlines()[2:] == ["orphans", "", "--end"], done.stdout
+    for shell in ("zsh", "fish"):
+        text = run("completion", shell).stdout
+        assert "orphans" in text and "probe" in text, shell
+    assert run("completion", "tcsh").returncode == 64
 
 
 def test_version():

@@ -178,6 +178,56 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Proce
   return 0;
 }
 
+struct GpmSupport {
+  unsigned version, supported;
+};
+struct GpmSample {  // what a counter of tensor work would show: percent of the time, added up at each look
+  double active, looks;
+};
+struct GpmMetric {
+  unsigned id;
+  int code;
+  double value;
+  const char *short_name, *long_name, *unit;
+};
+struct GpmComparison {
+  unsigned version, count;
+  GpmSample *first, *second;
+  GpmMetric metrics[1];
+};
+int nvmlGpmQueryDeviceSupport(void* device, GpmSupport* support) {
+  unsigned long long tensor = 0;
+  if (support->version != 1) return 25;
+  support->supported = answer(device, "tensor", &tensor) == 0;
+  return 0;
+}
+int nvmlGpmSampleAlloc(GpmSample** sample) {
+  *sample = new GpmSample{};
+  return 0;
+}
+int nvmlGpmSampleFree(GpmSample* sample) {
+  delete sample;
+  return 0;
+}
+int nvmlGpmSampleGet(void* device, GpmSample* sample) {
+  static double looks = 0;
+  unsigned long long tensor = 0;
+  const int code = answer(device, "tensor", &tensor);
+  if (code != 0) return code;
+  sample->looks = ++looks;
+  sample->active = static_cast<double>(tensor) * looks;
+  return 0;
+}
+int nvmlGpmMetricsGet(GpmComparison* c) {
+  if (c->version != 1) return 25;
+  for (unsigned i = 0; i < c->count; ++i) {
+    GpmMetric& metric = c->metrics[i];
+    metric.code = metric.id == 5 && c->second->looks > c->first->looks ? 0 : 3;
+    metric.value = (c->second->active - c->first->active) / (c->second->looks - c->first->looks);
+  }
+  return 0;
+}
+
 struct EventData {
   void* device;
   unsigned long long type, data;

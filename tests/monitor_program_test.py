@@ -29,6 +29,10 @@ def main():
     version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
     done = subprocess.run([PROGRAM, "doctor", str(os.getpid()), "--for", "1s"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (0, 1, 3) and f"pid {os.getpid()}" in done.stdout, done
+    done = subprocess.run([PROGRAM, "wait", str(os.getpid()), "--until", "step=1", "--for", "1s"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (1, 3) and "not reached: step=1" in done.stdout, done
+    done = subprocess.run([PROGRAM, "wait", "http://127.0.0.1:1", "--until", "server-ready"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 69 and "cannot ask servers" in done.stderr, done
     print(f"{size} bytes, glibc {'.'.join(map(str, max(wanted)))}, needs {', '.join(sorted(needed))}; {version.splitlines()[0]}")
     return 0
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "apps/command.h"
+#include "apps/measured_peak.h"
 #include "apps/terminal.h"
 #include "apps/watch_options.h"
 #include "apps/watch_target.h"
@@ -11,13 +12,14 @@
 #include "base/interrupt.h"
 #include "monitor/run_probe.h"
 #include "monitor/saved_views.h"
+#include "monitor/text_scan.h"
 
 namespace eaglet::apps {
 namespace {
 
 struct DoctorFlags {
   WatchOptions watch;
-  std::string target, host, sample_for = "10s", probe;
+  std::string target, host, sample_for = "10s", probe, peak;
   std::vector<std::string> snapshots;
   bool nagios = false, all = false;
 };
@@ -76,10 +78,41 @@ Status answer_probe(const DoctorFlags& flags, Context& context) {
   return {};
 }
 
+/// `--peak 989`, `--peak measure`, `--peak measure:bf16`: what MFU is a share of.
+Status set_peak(const DoctorFlags& flags, Context& context, monitor::Thresholds* thresholds) {
+  if (flags.peak.empty()) return {};
+  const std::string measure = "measure";
+  if (flags.peak.compare(0, measure.size(), measure) != 0) {
+    const auto given = monitor::number(flags.peak);
+    if (!given || !(*given > 0) || !(*given < 1e6))
+      return Status(StatusCode::kUsage, "'" + flags.peak + "' is no peak", "--peak",
+                    "TFLOP/s of one rank's device, for example 989; or measure, measure:f32, measure:bf16");
+    thresholds->peak_tflops = *given;
+    return {};
+  }
+  if (!flags.host.empty() || !flags.snapshots.empty())
+    return Status(StatusCode::kUsage, "only this machine can be measured", "--peak",
+                  "run it on the machine of the run; or give a number of TFLOP/s");
+  std::string type = flags.peak.size() > measure.size() ? flags.peak.substr(measure.size() + 1) : "";
+  EAGLET_ASSIGN_OR_RETURN(thresholds->peak_tflops, measured_peak_tflops(&type));
+  const std::string told =
+      fmt::format("peak of this machine's processors: {:.4g} TFLOP/s in {}", thresholds->peak_tflops, type);
+  context.progress->note(told);
+  if (!flags.target.empty()) return {};
+  write_whole(
+      STDOUT_FILENO,
+      context.json
+          ? json_line(Json{{"schema", 1}, {"peak_tflops", thresholds->peak_tflops}, {"type", type}}) + "\n"
+          : fmt::format("peak_tflops = {:.4g}  # {}, measured; one rank on the whole machine\n",
+                        thresholds->peak_tflops, type));
+  return {};
+}
+
 Status run_doctor(const DoctorFlags& flags, Context& context) {
   std::string sources;
-  EAGLET_ASSIGN_OR_RETURN(const monitor::Thresholds thresholds,
+  EAGLET_ASSIGN_OR_RETURN(monitor::Thresholds thresholds,
                           read_watch_thresholds(flags.watch, flags.watch.print_config ? &sources : nullptr));
+  EAGLET_RETURN_IF_ERROR(set_peak(flags, context, &thresholds));
   if (flags.watch.print_config) {
     write_whole(STDOUT_FILENO, sources);
     return {};
@@ -91,6 +124,7 @@ Status run_doctor(const DoctorFlags& flags, Context& context) {
   }
   if (!flags.target.empty() && !flags.probe.empty()) return answer_probe(flags, context);
   if (!flags.target.empty()) return judge_living(flags, thresholds, context);
+  if (thresholds.peak_tflops > 0 && !flags.peak.empty()) return {};  // only measured
   return Status(StatusCode::kUsage, "nothing to judge", {},
                 "eaglet doctor PID, RUN_DIR, LOG or NAME; or --snapshots DIR...");
 }
@@ -117,6 +151,9 @@ Run add_doctor(CLI::App& app) {
       ->check(CLI::IsMember({"startup", "readiness", "liveness"}).description(""))
       ->excludes(host)
       ->type_name("QUESTION");
+  app.add_option("--peak", flags->peak,
+                 "for MFU: TFLOP/s of one rank's device; or measure this machine's processors now")
+      ->type_name("TFLOPS|measure");
   app.add_option("--snapshots", flags->snapshots,
                  "folders of saved views, oldest first; or one folder that holds them")
       ->excludes(host)

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   program.commands = {
       {"watch", "a live view of any training run, from outside", add_watch, false},
       {"doctor", "one verdict on a run: healthy, stuck or dead, and what to do", add_doctor, false},
+      {"wait", "waits until a run has come so far", add_wait, false},
       {"launch", "starts any trainer so that it can be judged well", add_launch, false},
       {"orphans", "what dead runs left: processes and GPU memory", add_orphans, false}};
   program.facts = [] {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/completion.h"
 #include "apps/console.h"
 #include "apps/exit_code.h"
 #include "apps/help.h"
@@ -32,7 +33,7 @@ std::string fact(const Json& value) {
 
 struct CommonFlags {
   bool json = false, version = false;
-  std::string progress = "auto", color = "auto";
+  std::string progress = "auto", color = "auto", shell;
 };
 
 /// The whole command line: common flags, every command with its flags, and `help`.
@@ -60,6 +61,14 @@ class CommandLine {
       runs_[command] = entry.add(*command);
       if (!entry.computes) lookers_.insert(command);
     }
+    CLI::App* completion =
+        app_.add_subcommand("completion", "a script by which Tab completes commands and options");
+    completion->footer(
+        "  eaglet completion bash > ~/.local/share/bash-completion/completions/eaglet\n"
+        "  eaglet completion fish > ~/.config/fish/completions/eaglet.fish");
+    completion->add_option("shell", flags.shell, "bash, zsh or fish")
+        ->required()
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""));
     app_.add_subcommand("help", "the help of a command");  // for the list; parse() turns it into --help
   }
 
@@ -81,6 +90,8 @@ class CommandLine {
     if (flags.version) return {};
     if (chosen.empty()) {
       *help = short_help(app_);
+    } else if (chosen.front()->get_name() == "completion") {
+      *help = completion_script(app_, flags.shell);
     } else {
       run_ = &runs_.at(chosen.front());
       computes_ = lookers_.count(chosen.front()) == 0;
@@ -103,11 +114,12 @@ class CommandLine {
       return {};
     }
     const std::string topic = (*words)[1];
-    for (const CommandEntry& entry : program_.commands)
-      if (topic == entry.name) {
-        *words = {topic, "--help"};
-        return {};
-      }
+    bool known = topic == "completion";
+    for (const CommandEntry& entry : program_.commands) known = known || topic == entry.name;
+    if (known) {
+      *words = {topic, "--help"};
+      return {};
+    }
     return unknown_command(app_, topic);
   }
 

@@ -1,29 +1,27 @@
 #pragma once
 
-#include "client/server_facts.h"
+#include <memory>
+#include <string>
+
+#include "base/status.h"
 
 namespace eaglet::apps {
 
 /// Looks at a server again and again: the ladder of the client room (address, connection, health, models, the
-/// model), and one rung above it: it completes a token.
+/// model), and one rung above it: it completes a token. The monitor-only program has none (without_maths.cc).
 class ServerProbe {
  public:
-  /// `url` as server_address() takes it; the key of EAGLET_API_KEY goes along. kUsage.
-  static Result<ServerProbe> open(const std::string& url);
-
+  virtual ~ServerProbe() = default;
   struct Look {
-    Readiness readiness;
-    bool completes = false;
-    /// Which rung failed and how: "GET /health says 503: loading"; empty when all hold.
-    std::string missing;
+    bool address = false, connection = false, health = false, ready = false, completes = false;  // the rungs
+    bool final = false;   // waiting cannot help: a refused key, no such host
+    std::string model;    // what it serves
+    std::string missing;  // which rung failed and how: "GET /health says 503: loading"; empty when all hold
   };
-  Look look();
-
- private:
-  ServerProbe(std::unique_ptr<HttpPool> pool, std::string url)
-      : pool_(std::move(pool)), url_(std::move(url)) {}
-  std::unique_ptr<HttpPool> pool_;
-  std::string url_;
+  virtual Look look() = 0;
 };
+
+/// `url` as server_address() takes it; the key of EAGLET_API_KEY goes along. kUsage, kUnavailable.
+Result<std::unique_ptr<ServerProbe>> open_server_probe(const std::string& url);
 
 }  // namespace eaglet::apps

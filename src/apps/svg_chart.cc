@@ -106,6 +106,14 @@ std::string axes(const std::string& x_label, const Range& x, const Range& y) {
                            kWidth - kRight, kHeight - 6, html_escape(x_label));
 }
 
+std::string mark_line(const Mark& mark, const Range& x) {
+  if (!(mark.x >= x.low && mark.x <= x.high)) return {};
+  const double at = kLeft + (mark.x - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight);
+  return fmt::format(
+      "<line class=\"mark {}\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"><title>{}</title></line>",
+      mark.level, at, at, kTop, kHeight - kBottom, html_escape(mark.text));
+}
+
 std::string legend(const std::vector<Series>& series) {
   std::string out;
   double at = kLeft;
@@ -146,7 +154,7 @@ std::string html_escape(const std::string& text) {
 }
 
 std::string line_chart(const std::string& title, const std::string& x_label,
-                       const std::vector<Series>& series, bool from_zero) {
+                       const std::vector<Series>& series, bool from_zero, const std::vector<Mark>& marks) {
   Range x, y;
   for (const Series& one : series)
     for (const auto& [at, value] : one.points)
@@ -162,6 +170,7 @@ std::string line_chart(const std::string& title, const std::string& x_label,
   y.high += room;
   if (!from_zero) y.low -= room;
   std::string out = open_svg(title, kHeight) + axes(x_label, x, y);
+  for (const Mark& mark : marks) out += mark_line(mark, x);
   for (std::size_t i = 0; i < series.size(); ++i) out += curve(series[i], i, x, y);
   return out + legend(series) + "</svg>";
 }

@@ -15,8 +15,15 @@ struct Series {
 
 /// An SVG element with axes, ticks and a legend. Long curves are thinned to the least and greatest of each
 /// bucket, so that spikes survive. `from_zero`: the y axis begins at 0.
+/// `marks` are drawn behind the curves as dashed lines, those outside of the curves' range not at all.
+struct Mark {
+  double x = 0;
+  std::string text;   // shown when the pointer rests on it
+  const char* level;  // class of its colour: "ok", "warn", "crit", "unknown"
+};
 std::string line_chart(const std::string& title, const std::string& x_label,
-                       const std::vector<Series>& series, bool from_zero);
+                       const std::vector<Series>& series, bool from_zero,
+                       const std::vector<Mark>& marks = {});
 
 struct Bar {
   std::string label;

@@ -155,6 +155,18 @@ void print_end(const Verdict& verdict, const Context& context) {
   write_whole(STDOUT_FILENO, text);
 }
 
+/// What no waiting mends: the run lives, but not to any use.
+const monitor::Judgement* hopeless_fault(const Verdict& verdict) {
+  constexpr const char* kHopeless[] = {
+      "finite",          "zero",        "lost",       "xid",  "ecc",      "rank_gone", "port",
+      "vocabulary_maps", "data_layers", "first_loss", "disk", "oom_kill", "replicas",  "defunct"};
+  for (const monitor::Judgement& j : verdict.judgements)
+    if (j.level == monitor::Level::kCrit)
+      for (const char* name : kHopeless)
+        if (j.name == name) return &j;
+  return nullptr;
+}
+
 int code_at_deadline(const Verdict& verdict) {
   switch (verdict.state.state) {
     case RunState::kStalled:
@@ -168,24 +180,22 @@ int code_at_deadline(const Verdict& verdict) {
 }
 
 Status wait_for_server(const WaitFlags& flags, Waiting* waiting, Context& context) {
-  EAGLET_ASSIGN_OR_RETURN(ServerProbe probe, ServerProbe::open(flags.target));
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<ServerProbe> probe, open_server_probe(flags.target));
   ServerProbe::Look look;
   while (true) {
-    look = probe.look();
-    const ReadyRung reached = look.readiness.reached;
-    waiting->milestone("connection", reached >= ReadyRung::kConnection, "it accepts connections");
-    waiting->milestone("health", reached >= ReadyRung::kHealth, "GET /health is well");
-    waiting->milestone("model", reached >= ReadyRung::kReady, "it serves " + look.readiness.facts.model);
+    look = probe->look();
+    waiting->milestone("connection", look.connection, "it accepts connections");
+    waiting->milestone("health", look.health, "GET /health is well");
+    waiting->milestone("model", look.ready, "it serves " + look.model);
     waiting->milestone("ready", look.completes, "it completes a token: ready");
     if (look.completes) return {};
     if (interrupted()) return Status(StatusCode::kInterrupted, "interrupted while waiting");
-    if (look.readiness.final || waiting->over()) break;
+    if (look.final || waiting->over()) break;
     waiting->still_waiting(look.missing);
     waiting->pause([&] { return look.missing; });
   }
   waiting->say("deadline", "not ready: " + look.missing);
-  const bool seen = look.readiness.reached > ReadyRung::kAddress;
-  context.verdict = watch_exit_code(look.readiness.final ? 2 : seen ? 1 : 3, flags.watch);
+  context.verdict = watch_exit_code(look.final ? 2 : look.address ? 1 : 3, flags.watch);
   return {};
 }
 
@@ -209,6 +219,13 @@ Status wait_for_run(const WaitFlags& flags, const Goal& goal, const monitor::Thr
         waiting->say("reached",
                      fmt::format("{} reached{}", flags.until,
                                  verdict.step >= 0 ? fmt::format(" at step {}", verdict.step) : ""));
+        return {};
+      }
+      if (const monitor::Judgement* hopeless = hopeless_fault(verdict)) {
+        waiting->say("failed", std::string(monitor::layer_word(hopeless->layer)) + ": " + hopeless->reason +
+                                   (hopeless->advice.empty() ? "" : " - " + hopeless->advice));
+        print_end(verdict, context);
+        context.verdict = watch_exit_code(2, flags.watch);
         return {};
       }
       const bool known_dead =

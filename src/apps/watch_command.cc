@@ -19,11 +19,14 @@
 #include "generated/apps/build_facts.h"
 #include "monitor/http.h"
 #include "monitor/prometheus.h"
+#include "monitor/series_stats.h"
 
 namespace eaglet::apps {
 namespace {
 
 using monitor::Verdict;
+
+constexpr std::size_t kMostCurvePoints = 2000;
 
 struct WatchFlags {
   WatchOptions watch;
@@ -123,6 +126,10 @@ class Watcher {
       style_.page = Page::kEvents;
     else if (key == 'g')
       style_.page = Page::kDevices;
+    else if (key == '+' || key == '=')
+      style_.zoom = std::min(64, 2 * style_.zoom);
+    else if (key == '-')
+      style_.zoom = std::max(1, style_.zoom / 2);
     else if (key == '\t')
       style_.page = pages[(static_cast<int>(style_.page) + 1) % 4];
     draw();
@@ -232,18 +239,19 @@ class Watcher {
     return reply;
   }
 
-  /// Columns of every metric with a step above `since`; at most 2000 points each, the newest.
+  /// Columns of every metric with a step above `since`; at most 2000 points each, with their extremes.
   std::string series_since(const monitor::HttpRequest& request) const {
     const auto it = request.query.find("since");
     const std::int64_t since = it == request.query.end() ? -1 : std::strtoll(it->second.c_str(), nullptr, 10);
     Json json = {{"schema", 1}, {"run", verdict_.name}, {"metrics", Json::object()}};
     for (const auto& [name, samples] : verdict_.log.metrics) {
       Json steps = Json::array(), values = Json::array();
-      const std::size_t from = samples.size() > 2000 ? samples.size() - 2000 : 0;
-      for (std::size_t i = from; i < samples.size(); ++i) {
-        if (samples[i].step <= since) continue;
-        steps.push_back(samples[i].step);
-        values.push_back(std::isfinite(samples[i].value) ? Json(samples[i].value) : Json(nullptr));
+      std::vector<monitor::MetricSample> newer;
+      for (const monitor::MetricSample& sample : samples)
+        if (sample.step > since) newer.push_back(sample);
+      for (const monitor::MetricSample& sample : monitor::with_extremes(newer, kMostCurvePoints)) {
+        steps.push_back(sample.step);
+        values.push_back(std::isfinite(sample.value) ? Json(sample.value) : Json(nullptr));
       }
       json["metrics"][name] = {{"steps", std::move(steps)}, {"values", std::move(values)}};
     }

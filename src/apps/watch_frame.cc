@@ -57,7 +57,8 @@ class Frame {
     const auto rows = static_cast<std::size_t>(std::max(2, style_.rows));
     lines_.resize(rows - 1);
     add_dim("q quit  space pause  1 overview  2 log  3 events  4 GPUs and ranks  ? help" +
-            std::string(style_.paused ? "   PAUSED" : ""));
+            std::string(style_.paused ? "   PAUSED" : "") +
+            (style_.zoom > 1 ? fmt::format("   newest 1/{}", style_.zoom) : ""));
     lines_.resize(rows);
     return std::move(lines_);
   }
@@ -131,10 +132,13 @@ class Frame {
 
   void curve(const std::string& name, const std::vector<double>& values, const char* format) {
     if (values.empty()) return;
+    const std::size_t part = values.size() / static_cast<std::size_t>(std::max(1, style_.zoom));
+    const std::size_t shown = std::max(std::min<std::size_t>(values.size(), 8), part);
+    const std::vector<double> newest(values.end() - static_cast<std::ptrdiff_t>(shown), values.end());
     const std::string label =
         fmt::format("{:<18} {:>9}  ", name.substr(0, 18),
                     std::isfinite(values.back()) ? fmt::format(fmt::runtime(format), values.back()) : "nan");
-    add(label + spark_line(values, style_.columns - static_cast<int>(label.size()), style_.ascii));
+    add(label + spark_line(newest, style_.columns - static_cast<int>(label.size()), style_.ascii));
   }
 
   void log_lines(std::size_t most) {
@@ -156,15 +160,20 @@ class Frame {
     }
   }
 
+  static std::string known(const char* format, double value) {
+    return std::isnan(value) ? "?" : fmt::format(fmt::runtime(format), value);
+  }
+
   void devices_page() {
     for (const auto& d : v_.activity.devices)
-      add(fmt::format("GPU {}  {:<12.12} busy {:>5.1f} %  {:>5.0f}/{:.0f} W  {:>5.1f}/{:.0f} GiB", d.index,
-                      d.name, d.busy_pct, d.power_w, d.limit_w, d.used_bytes / (1 << 30),
-                      d.total_bytes / (1 << 30)));
+      add(fmt::format("GPU {}  {:<12.12} busy {:>5} %  {:>5}/{} W  {:>5}/{} GiB{}", d.index, d.name,
+                      known("{:.1f}", d.busy_pct), known("{:.0f}", d.power_w), known("{:.0f}", d.limit_w),
+                      known("{:.1f}", d.used_bytes / (1 << 30)), known("{:.0f}", d.total_bytes / (1 << 30)),
+                      std::isnan(d.tensor_pct) ? "" : fmt::format("  tensor {:.0f} %", d.tensor_pct)));
     if (v_.activity.devices.empty()) add("no GPU");
     for (const auto& r : v_.activity.ranks)
-      add(fmt::format("rank {:>3}  pid {:<8} {}  {:>5.2f} cores  {}", r.rank, r.pid, r.state, r.cores,
-                      r.wait_place));
+      add(fmt::format("rank {:>3}  pid {:<8} {}  {:>5} cores  {}", r.rank < 0 ? "-" : std::to_string(r.rank),
+                      r.pid, r.state, known("{:.2f}", r.cores), r.wait_place));
   }
 
   void help() {
@@ -172,7 +181,8 @@ class Frame {
          {"Layers are judged from the bottom: process, hardware, configuration, learning.",
           "The first line names the first bad one and the next command to run.", "",
           "q        leave (the run is not touched)", "space    stop drawing, go on sampling",
-          "1 2 3 4  overview, log, events, GPUs and ranks", "tab      next page", "?        this page"})
+          "1 2 3 4  overview, log, events, GPUs and ranks (also l, e, g)", "tab      next page",
+          "+ -      curves of the newest half, quarter, ... or of all", "?        this page"})
       add(line);
   }
 

@@ -13,6 +13,7 @@ struct FrameStyle {
   bool color = false, ascii = false;
   enum class Page { kOverview, kLog, kEvents, kDevices } page = Page::kOverview;
   bool paused = false, help = false;
+  int zoom = 1;  // curves show the newest 1/zoom of what is known
 };
 
 /// One screen of `eaglet watch`: exactly style.rows lines, none wider than style.columns (colour codes

@@ -44,6 +44,29 @@ TEST(WatchFrame, FitsEveryScreen) {
   }
 }
 
+TEST(WatchFrame, TheNewestPartOfTheCurves) {
+  monitor::Verdict verdict;
+  for (std::int64_t i = 0; i < 400; ++i)
+    verdict.log.metrics["loss"].push_back({i, i, i < 300 ? 9.0 : 3.0 + 0.001 * static_cast<double>(i)});
+  FrameStyle style;
+  style.ascii = true;
+  const auto all = watch_frame(verdict, WatchHistory(), style);
+  style.zoom = 4;
+  const auto newest = watch_frame(verdict, WatchHistory(), style);
+  const auto curve_of = [](const std::vector<std::string>& lines) {
+    for (const std::string& line : lines)
+      if (line.rfind("loss ", 0) == 0) return line;
+    return std::string();
+  };
+  EXPECT_NE(curve_of(all).find("########"), std::string::npos) << curve_of(all);
+  EXPECT_EQ(curve_of(newest).find("########"), std::string::npos) << curve_of(newest);
+  EXPECT_NE(newest.back().find("newest 1/4"), std::string::npos);
+  verdict.activity.devices.emplace_back();
+  style.page = FrameStyle::Page::kDevices;
+  for (const std::string& line : watch_frame(verdict, WatchHistory(), style))
+    EXPECT_EQ(line.find("nan"), std::string::npos) << line;
+}
+
 TEST(SparkLine, NewestAtTheRightAndGapsStay) {
   EXPECT_EQ(spark_line({0, 1, 2, 3, 4, 5, 6, 7}, 8, true), "_.:-=+*#");
   EXPECT_EQ(spark_line({0, NAN, 7}, 8, true), "_ #");
@@ -66,6 +89,20 @@ TEST(WatchHistory, StaysBoundedAndKeepsSpikes) {
   for (const HistoryPoint& point : history.points()) most = std::max(most, point.power_w);
   EXPECT_EQ(most, 700);
   EXPECT_EQ(history.events().size(), 1u);
+}
+
+TEST(WatchPage, ACurveForEachGpuAndMarksForEvents) {
+  monitor::Verdict verdict = judged("cases/16-alive-stuck-or-dead/b");
+  WatchHistory history;
+  for (int i = 0; i < 60; ++i) {
+    verdict.wall = 1000 + i;
+    verdict.state.phase = i < 30 ? monitor::Phase::kTrain : monitor::Phase::kSave;
+    history.add(verdict);
+  }
+  const std::string page = watch_page_content(verdict, history);
+  EXPECT_NE(page.find("power by GPU (W)"), std::string::npos);
+  EXPECT_NE(page.find(">GPU 3</text>"), std::string::npos);
+  EXPECT_NE(page.find("<line class=\"mark crit\""), std::string::npos) << "where the phase changed";
 }
 
 TEST(WatchPage, EverythingFromTheRunIsEscaped) {

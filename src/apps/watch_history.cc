@@ -5,6 +5,8 @@
 namespace eaglet::apps {
 namespace {
 
+constexpr std::size_t kMostDevices = 16;  // curves in one chart
+
 /// Of each four points of the older half the calmest two go.
 void thin(std::vector<HistoryPoint>* points) {
   const std::size_t half = points->size() / 2;
@@ -34,8 +36,13 @@ void WatchHistory::add(const monitor::Verdict& verdict) {
   point.power_w = verdict.activity.power_w;
   point.cores = verdict.activity.tree_cores;
   double used = 0;
-  for (const auto& device : verdict.activity.devices)
+  const bool several = verdict.activity.devices.size() > 1 && verdict.activity.devices.size() <= kMostDevices;
+  for (const auto& device : verdict.activity.devices) {
     if (!std::isnan(device.used_bytes)) used += device.used_bytes;
+    if (!several) continue;
+    point.device_busy_pct.push_back(device.busy_pct);
+    point.device_power_w.push_back(device.power_w);
+  }
   if (!verdict.activity.devices.empty()) point.used_bytes = used;
   points_.push_back(point);
   if (points_.size() > kMostPoints) thin(&points_);

@@ -14,6 +14,7 @@ struct HistoryPoint {
   double wall = 0;
   double busy_pct = monitor::kNotKnown, power_w = monitor::kNotKnown, cores = monitor::kNotKnown,
          used_bytes = monitor::kNotKnown;
+  std::vector<double> device_busy_pct, device_power_w;  // of each of the run's GPUs, where there are several
 };
 struct HistoryEvent {
   double wall = 0;

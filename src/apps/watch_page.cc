@@ -34,7 +34,8 @@ table { border-collapse: collapse; width: 100%; } td, th { text-align: left; pad
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem; overflow-x: auto; font-size: 13px; }
 svg { width: 100%; height: auto; } svg text { fill: var(--text); font-family: system-ui, sans-serif; }
 svg .title { font-size: 14px; font-weight: 600; } svg .tick { font-size: 11px; fill: var(--soft); } svg .label { font-size: 12px; }
-svg .grid { stroke: var(--line); stroke-width: 1; } svg path { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
+svg .grid { stroke: var(--line); stroke-width: 1; } svg .mark { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 4 3; opacity: .7; }
+svg .mark.warn { stroke: var(--warn); } svg .mark.crit { stroke: var(--crit); } svg path { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
 path.c0 { stroke: var(--c0); } path.c1 { stroke: var(--c1); } path.c2 { stroke: var(--c2); } path.c3 { stroke: var(--c3); } path.c4 { stroke: var(--c4); } path.c5 { stroke: var(--c5); }
 rect.c0, circle.c0 { fill: var(--c0); } rect.c1, circle.c1 { fill: var(--c1); } rect.c2, circle.c2 { fill: var(--c2); }
 rect.c3, circle.c3 { fill: var(--c3); } rect.c4, circle.c4 { fill: var(--c4); } rect.c5, circle.c5 { fill: var(--c5); }
@@ -118,16 +119,45 @@ std::vector<std::string> by_depth(const Verdict& v, const std::string& start) {
   return names;
 }
 
+double minutes_watched(const WatchHistory& history, double wall) {
+  return (wall - history.points().front().wall) / 60;
+}
+
+/// What happened, over the curves of what was watched: changes of state, of phase and of the worst level.
+std::vector<Mark> marks_of(const WatchHistory& history) {
+  std::vector<Mark> marks;
+  for (const HistoryEvent& event : history.events())
+    marks.push_back({minutes_watched(history, event.wall), rfc3339_utc(event.wall) + "  " + event.text,
+                     level_word(event.level)});
+  return marks;
+}
+
 void add_history(const WatchHistory& history, const char* title, double HistoryPoint::*field,
                  std::string* out) {
   Series series;
   series.name = title;
   bool known = false;
   for (const HistoryPoint& point : history.points()) {
-    series.points.emplace_back((point.wall - history.points().front().wall) / 60, point.*field);
+    series.points.emplace_back(minutes_watched(history, point.wall), point.*field);
     known = known || !std::isnan(point.*field);
   }
-  if (known) *out += line_chart(title, "minutes watched", {series}, true);
+  if (known) *out += line_chart(title, "minutes watched", {series}, true, marks_of(history));
+}
+
+/// A curve for each GPU of the run: the odd one stands out.
+void add_devices(const Verdict& v, const WatchHistory& history, const char* title,
+                 std::vector<double> HistoryPoint::*field, std::string* out) {
+  const std::size_t count = v.activity.devices.size();
+  if (count < 2) return;
+  std::vector<Series> all(count);
+  bool known = false;
+  for (std::size_t i = 0; i < count; ++i) all[i].name = fmt::format("GPU {}", v.activity.devices[i].index);
+  for (const HistoryPoint& point : history.points())
+    for (std::size_t i = 0; i < count && i < (point.*field).size(); ++i) {
+      all[i].points.emplace_back(minutes_watched(history, point.wall), (point.*field)[i]);
+      known = known || !std::isnan((point.*field)[i]);
+    }
+  if (known) *out += line_chart(title, "minutes watched", all, true, marks_of(history));
 }
 
 std::string charts_html(const Verdict& v, const WatchHistory& history) {
@@ -144,6 +174,8 @@ std::string charts_html(const Verdict& v, const WatchHistory& history) {
   add_chart(v, "gradient norm", {"grad_norm"}, true, &out);
   add_history(history, "GPU busy (%)", &HistoryPoint::busy_pct, &out);
   add_history(history, "GPU power (W, mean)", &HistoryPoint::power_w, &out);
+  add_devices(v, history, "busy by GPU (%)", &HistoryPoint::device_busy_pct, &out);
+  add_devices(v, history, "power by GPU (W)", &HistoryPoint::device_power_w, &out);
   add_history(history, "GPU memory (bytes, all)", &HistoryPoint::used_bytes, &out);
   add_history(history, "CPU cores", &HistoryPoint::cores, &out);
   return out;

@@ -76,9 +76,11 @@ void measure_ranks(const RunSeries& series, const RunView& first, const RunView&
                                   : std::max(activity->age_seconds, all[i].elapsed_seconds);
     activity->ranks.push_back(rank);
   }
-  for (const auto* list : {&activity->roles.workers, &activity->roles.compile_workers})
-    for (const std::size_t i : *list)
-      if (const double used = cores(i); !std::isnan(used)) workers += used;
+  for (const std::size_t i : activity->roles.workers)
+    if (const double used = cores(i); !std::isnan(used)) workers += used;
+  for (const std::size_t i : activity->roles.compile_workers)
+    if (const double used = cores(i); !std::isnan(used)) activity->compile_cores += used;
+  workers += activity->compile_cores;
   seconds = (tree + workers) * activity->span_seconds;
   if (!known) return;
   activity->tree_cores = tree + workers;
@@ -130,26 +132,54 @@ void measure_io(const RunView& first, const RunView& last, Activity* activity) {
   activity->write_bytes_per_second = written / activity->span_seconds;
 }
 
-double idle_watts(double limit, const Thresholds& thresholds) {
-  return thresholds.idle_power_fraction * limit;
+/// The lowest minute that was seen without a process, else a share of the limit.
+double idle_watts(const RunSeries& series, const DeviceView& device, const Thresholds& thresholds) {
+  const auto seen = series.idle_watts.find(device.index);
+  // A minute just after a load (clocks still high) is no idle minute: half of the limit is never idle.
+  if (seen != series.idle_watts.end() && seen->second < 0.5 * device.limit_w) return seen->second;
+  return thresholds.idle_power_fraction * device.limit_w;
 }
 
-/// Idle for one part of the window and busy for the other, with one or two switches: a phase change. What is
-/// starved switches often, or stays between.
-bool is_changing(const RunSeries& series, const Activity& activity) {
+/// What all devices did in one view; NaN: not told.
+struct Work {
+  double busy_pct = kNotKnown, above_idle = kNotKnown;
+};
+Work work_of(const RunSeries& series, const RunView& view, const Thresholds& thresholds) {
+  Mean busy, above;
+  if (view.devices)
+    for (const DeviceView& device : *view.devices) {
+      const double idle = idle_watts(series, device, thresholds);
+      busy.add(device.busy_pct);
+      above.add((device.power_w - idle) / (device.limit_w - idle));
+    }
+  return {busy.value(), above.value()};
+}
+
+/// From which view on devices may be judged. Work for one part of the window and none for the other, with one
+/// or two switches, is a change of phase: means begin behind it, once it is settle_seconds old. What is
+/// starved switches often, or stays between. Busy without power is no work: so ranks wait while one of them
+/// saves.
+std::size_t settled_view(const RunSeries& series, const Thresholds& thresholds, Activity* activity) {
   int switches = 0, between = 0, seen = 0;
-  double last = kNotKnown;
-  for (std::size_t v = activity.first_view; v < series.views.size(); ++v) {
-    Mean busy;
-    if (series.views[v].devices)
-      for (const DeviceView& device : *series.views[v].devices) busy.add(device.busy_pct);
-    if (std::isnan(busy.value())) continue;
+  std::size_t changed = activity->first_view;
+  bool last = false;
+  for (std::size_t v = activity->first_view; v < series.views.size(); ++v) {
+    const Work work = work_of(series, series.views[v], thresholds);
+    if (std::isnan(work.busy_pct)) continue;
+    const bool waits = work.above_idle<thresholds.spin_r, works = work.busy_pct> 50 && !waits;
+    between += work.busy_pct > thresholds.idle_busy_pct && work.busy_pct < thresholds.busy_pct && !waits;
+    if (seen > 0 && works != last) {
+      ++switches;
+      changed = v;
+    }
+    last = works;
     ++seen;
-    between += busy.value() > 5 && busy.value() < 90;
-    if (!std::isnan(last)) switches += (busy.value() > 50) != (last > 50);
-    last = busy.value();
   }
-  return switches >= 1 && switches <= 2 && between < seen / 2;
+  if (switches < 1 || switches > 2 || between >= seen / 2) return activity->first_view;
+  const bool settled =
+      seconds_between(series.views[changed], series.views.back()) >= thresholds.settle_seconds;
+  activity->changing = !settled;
+  return settled ? changed : activity->first_view;
 }
 
 void measure_devices(const RunSeries& series, const Thresholds& thresholds, Activity* activity) {
@@ -157,6 +187,7 @@ void measure_devices(const RunSeries& series, const Thresholds& thresholds, Acti
   if (!last.devices) return;
   activity->devices_known = !last.devices->empty();
   Mean busy, power, above;
+  const std::size_t from = settled_view(series, thresholds, activity);
   for (const DeviceView& now : *last.devices) {
     Mean device_busy, device_power, tensor;
     double first_used = kNotKnown;
@@ -165,10 +196,11 @@ void measure_devices(const RunSeries& series, const Thresholds& thresholds, Acti
       if (!view.devices) continue;
       for (const DeviceView& then : *view.devices) {
         if (then.index != now.index) continue;
+        if (std::isnan(first_used)) first_used = then.used_bytes;
+        if (v < from) continue;
         device_busy.add(then.busy_pct);
         device_power.add(then.power_w);
         tensor.add(then.tensor_pct);
-        if (std::isnan(first_used)) first_used = then.used_bytes;
       }
     }
     DeviceActivity device;
@@ -178,7 +210,8 @@ void measure_devices(const RunSeries& series, const Thresholds& thresholds, Acti
     device.power_w = device_power.value();
     device.tensor_pct = tensor.value();
     device.limit_w = now.limit_w;
-    const double idle = idle_watts(now.limit_w, thresholds);
+    const double idle = idle_watts(series, now, thresholds);
+    device.idle_w = idle;
     device.above_idle = std::max(0.0, (device.power_w - idle) / (now.limit_w - idle));
     if (std::isnan(device.power_w) || std::isnan(now.limit_w)) device.above_idle = kNotKnown;
     device.used_bytes = now.used_bytes;
@@ -194,7 +227,6 @@ void measure_devices(const RunSeries& series, const Thresholds& thresholds, Acti
   activity->busy_pct = busy.value();
   activity->power_w = power.value();
   activity->above_idle = above.value();
-  activity->changing = is_changing(series, *activity);
 }
 
 void note_tick(double seconds_ago, const std::string& what, Activity* activity) {
@@ -300,6 +332,15 @@ Activity activity_of(const RunSeries& series, const Thresholds& thresholds) {
   measure_log(series, &activity);
   measure_status(first, last, &activity);
   return activity;
+}
+
+const CheckpointSeen* newest_whole_checkpoint(const Activity& activity) {
+  constexpr double kWholeShare = 0.9;  // sizes of one draft's checkpoints differ by a few bytes of JSON
+  double largest = 0;
+  for (const CheckpointSeen& seen : activity.checkpoints) largest = std::max(largest, seen.bytes);
+  for (auto it = activity.checkpoints.rbegin(); it != activity.checkpoints.rend(); ++it)
+    if (it->bytes >= kWholeShare * largest) return &*it;
+  return nullptr;
 }
 
 bool is_event_file(const std::string& path) {

@@ -29,6 +29,7 @@ struct DeviceActivity {
   std::int64_t index = -1;
   std::string name;
   double busy_pct = kNotKnown, power_w = kNotKnown, limit_w = kNotKnown;
+  double idle_w = kNotKnown;      // as it was seen, else a share of the limit
   double above_idle = kNotKnown;  // r = (P - idle) / (limit - idle)
   double used_bytes = kNotKnown, total_bytes = kNotKnown, change_bytes = 0;
   double tensor_pct = kNotKnown;
@@ -50,9 +51,10 @@ struct Activity {
   std::vector<RankActivity> ranks;
   std::vector<GoneRank> gone_ranks;
   double tree_cores = kNotKnown, worker_cores = kNotKnown, tree_cpu_seconds = kNotKnown;
+  double compile_cores = 0;  // of torch's compile workers, which stay when nothing is compiled
   std::vector<DeviceActivity> devices;
   double busy_pct = kNotKnown, power_w = kNotKnown, above_idle = kNotKnown;  // means over devices
-  bool changing = false;  // one phase ends and another begins in the window: its means tell of neither
+  bool changing = false;  // one phase has just ended, another begun: the means tell of neither
   double memory_change_bytes = 0;
   double read_bytes_per_second = kNotKnown, write_bytes_per_second = kNotKnown;
   std::int64_t steps_gained = 0;
@@ -70,6 +72,10 @@ struct Activity {
 
 /// The window is the last minute (Thresholds::window_seconds), at least the last two views.
 Activity activity_of(const RunSeries& series, const Thresholds& thresholds);
+
+/// The newest checkpoint to go on from: one that is much smaller than the largest was cut off while it was
+/// written. nullptr when there is none.
+const CheckpointSeen* newest_whole_checkpoint(const Activity& activity);
 
 /// "run/checkpoint-400/model.safetensors" -> step 400 and "run/checkpoint-400"; step -1 when it is none.
 CheckpointSeen checkpoint_of_path(const std::string& path);

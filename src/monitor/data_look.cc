@@ -81,6 +81,11 @@ void states(const RunConfig& config, DataSeen* data) {
           data->states_path = folder + "/" + name;
           data->layers = entry->shape[1];
           data->hidden = entry->shape[2];
+          data->rows = entry->shape[0];
+          for (const char* ids : {"token_ids", "input_ids"})
+            if (const SafetensorsEntry* found = opened->find(ids);
+                found != nullptr && found->shape.size() == 1)
+              data->tokens = found->shape[0];
         }
         return;  // one file tells, or none does
       }

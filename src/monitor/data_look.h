@@ -13,7 +13,8 @@ namespace eaglet::monitor {
 /// unknown.
 ///   maps: d2t (draft id to target id, as an offset) and t2d (which target ids are in) in a checkpoint's
 ///   model.safetensors; else d2t.npy and t2d.npy where the configuration says or beside the data
-///   data: "hidden_states" [tokens, layers, hidden] of a .safetensors file in the configured data directory
+///   data: "hidden_states" [tokens, layers, hidden] of a .safetensors file in the configured data directory,
+///   and how many "token_ids" (or "input_ids") stand beside them
 void look_at_data(const RunConfig& config, const std::vector<FileView>& files, DataSeen* data);
 
 }  // namespace eaglet::monitor

@@ -65,6 +65,10 @@ double device_peak_flops(const std::string& name) {
   return 0;
 }
 
+double checkpoint_bytes(const DraftShape& s) {
+  return 2 * total_parameters(s) + 8 * trainable_parameters(s);
+}
+
 double fixed_training_bytes(const DraftShape& s) {
   const double trained = trainable_parameters(s);
   return 2 * (total_parameters(s) - trained) + trained * (2 + 2 + 8);

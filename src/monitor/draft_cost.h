@@ -28,5 +28,7 @@ double device_peak_flops(const std::string& name);
 /// Bytes that do not depend on the batch: frozen weights in bf16, trained ones with gradient and two fp32
 /// moments.
 double fixed_training_bytes(const DraftShape& shape);
+/// Bytes of a checkpoint, at most: all weights in bf16, two moments in fp32 of what is trained.
+double checkpoint_bytes(const DraftShape& shape);
 
 }  // namespace eaglet::monitor

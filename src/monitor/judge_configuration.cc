@@ -78,14 +78,9 @@ void add_packing(const Case& c, Judgements* all) {
   const double seq = c.config.number("max_seq_len").value_or(0);
   const double samples = c.config.number("train_samples").value_or(0);
   const double tokens = training_tokens(c.config, batches, samples);
-  double fill = c.config.number("fill_ratio").value_or(kNotKnown);
-  if (batches > 0 && seq > 0 && tokens > 0) fill = tokens / (batches * seq);
+  const double fill = packing_fill(c);
   const double share = samples > 0 ? batches / samples : 0;
   const bool one_each = share > 0.8 && share <= 1.0001;
-  if (std::isnan(fill)) {
-    const auto& printed = c.series.log.series("fill_ratio");
-    if (!printed.empty()) fill = printed.back().value;
-  }
   if (std::isnan(fill) && !one_each) return;
   Judgement j = judgement("packing", Level::kOk, "");
   j.value = fill;
@@ -287,6 +282,16 @@ void add_bandwidth(const Case& c, Judgements* all) {
 }
 
 }  // namespace
+
+double packing_fill(const Case& c) {
+  const double batches = c.config.number("train_batches").value_or(0),
+               seq = c.config.number("max_seq_len").value_or(0),
+               tokens = training_tokens(c.config, batches, c.config.number("train_samples").value_or(0));
+  if (batches > 0 && seq > 0 && tokens > 0) return tokens / (batches * seq);
+  if (const auto told = c.config.number("fill_ratio")) return *told;
+  const auto& printed = c.series.log.series("fill_ratio");
+  return printed.empty() ? kNotKnown : printed.back().value;
+}
 
 Judgements judge_configuration(const Case& c) {
   Judgements all;

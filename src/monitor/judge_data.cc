@@ -55,8 +55,14 @@ void add_layers(const Case& c, Judgements* all) {
                           fmt::format("states of {} layers, {} wide", data.layers, data.hidden));
   j.value = static_cast<double>(data.layers);
   j.unit = "layers";
-  j.threshold = "hidden_size wide; the captured layers and the last one";
-  if (hidden > 0 && hidden != static_cast<double>(data.hidden)) {
+  j.threshold = "hidden_size wide; the captured layers and the last one; a row for each token id";
+  if (data.tokens >= 0 && data.tokens != data.rows) {
+    j.level = Level::kCrit;
+    j.reason =
+        fmt::format("{} rows of states for {} token ids: {}", data.rows, data.tokens, data.states_path);
+    j.advice = "states and tokens are not of the same text: take the states again from these ids";
+    j.next = "eaglet inspect " + data.states_path + " --verify";
+  } else if (hidden > 0 && hidden != static_cast<double>(data.hidden)) {
     j.level = Level::kCrit;
     j.reason = fmt::format("states are {} wide, the model's hidden_size is {:.0f}: {}", data.hidden, hidden,
                            data.states_path);
@@ -128,12 +134,16 @@ void add_memory_estimate(const Case& c, Judgements* all) {
 
 /// In what numbers it computes: information, so that a comparison of two runs can see it.
 void add_precision(const Case& c, Judgements* all) {
-  for (const char* key : {"compute_type", "mixed_precision", "torch_dtype", "dtype", "precision"})
-    if (const auto text = c.config.text(key); text && !text->empty() && text->size() < 40) {
-      Judgement j = judgement("precision", Level::kOk, fmt::format("{} {}", key, *text));
-      j.threshold = "none";
-      return all->push_back(std::move(j));
-    }
+  std::string told;
+  for (const char* key :
+       {"compute_type", "mixed_precision", "torch_dtype", "dtype", "precision", "bf16", "fp16",
+        "master_weights", "param_dtype", "adam_dtype", "optimizer_dtype", "optim_bits"})
+    if (const auto text = c.config.text(key); text && !text->empty() && text->size() < 40)
+      told += fmt::format("{}{} {}", told.empty() ? "" : ", ", key, *text);
+  if (told.empty()) return;
+  Judgement j = judgement("precision", Level::kOk, told);
+  j.threshold = "none";
+  all->push_back(std::move(j));
 }
 
 }  // namespace

@@ -49,12 +49,20 @@ bool starved_by_launch(const Case& c) {
   return a.roles.workers.empty() || !(a.worker_cores > 0.8 * static_cast<double>(a.roles.workers.size()));
 }
 
+/// One rank saves or validates, and the others wait for it, in time.
+bool one_works_alone(const Case& c) {
+  return c.state.state == RunState::kRunning &&
+         (c.state.phase == Phase::kSave || c.state.phase == Phase::kValidate);
+}
+
 Reading read_signals(const Case& c) {
   const Activity& a = c.activity;
   const Thresholds& t = c.thresholds;
   if (a.views < 2) return {Level::kUnknown, "one reading proves nothing", ""};
   if (std::isnan(a.busy_pct)) return {Level::kUnknown, "utilisation is not told (MIG, or no permission)", ""};
   if (spinning(a, t)) {
+    if (one_works_alone(c))
+      return {Level::kOk, "busy at near-idle power: ranks wait while one saves or validates", ""};
     const bool late = c.state.state == RunState::kStalled || c.state.state == RunState::kLate;
     return {late ? Level::kCrit : Level::kWarn,
             "busy at near-idle power: waiting inside a collective, or spinning",
@@ -64,6 +72,7 @@ Reading read_signals(const Case& c) {
   if (std::isnan(a.above_idle))
     return {Level::kUnknown, "busy, but power is not known: busy alone proves nothing", ""};
   if (a.changing) return {Level::kOk, "a phase ends and another begins", ""};
+  if (c.state.phase == Phase::kSave) return {Level::kOk, "saving", ""};
   if (a.busy_pct <= t.busy_pct && a.above_idle < t.fill_r) {
     const double per_worker =
         a.roles.workers.empty() ? 0 : a.worker_cores / static_cast<double>(a.roles.workers.size());
@@ -86,7 +95,7 @@ Reading read_signals(const Case& c) {
   }
   if (a.above_idle < t.fill_r)
     return {Level::kOk, "computing, under-filled", "small or padded work: check fill, max_seq_len, batch"};
-  return {Level::kOk, "computing", ""};
+  return {Level::kOk, a.above_idle > 0.9 ? "computing, bound by power: as good as it gets" : "computing", ""};
 }
 
 void add_power(const Case& c, Judgements* all) {
@@ -104,6 +113,7 @@ void add_power(const Case& c, Judgements* all) {
   j.window_seconds = a.span_seconds;
   j.threshold = fmt::format("busy > {:.0f} % with r < {} waits; r < {} under-filled", c.thresholds.busy_pct,
                             c.thresholds.spin_r, c.thresholds.fill_r);
+  if (!std::isnan(one.idle_w)) j.threshold += fmt::format("; idle {:.0f} W", one.idle_w);
   j.advice = reading.advice;
   all->push_back(j);
 }
@@ -250,8 +260,43 @@ void add_neighbours(const Case& c, Judgements* all) {
   }
 }
 
+/// Means over five minutes: one rank saves or validates alone for a while, and that is no straggler.
+void add_straggler(const Case& c, Judgements* all) {
+  constexpr double kSeconds = 300;
+  const auto& views = c.series.views;
+  if (seconds_between(views.front(), views.back()) < kSeconds) return;
+  const DeviceActivity *least = nullptr, *most = nullptr;
+  double least_r = 0, most_r = 0;
+  for (const DeviceActivity& device : c.activity.devices) {
+    if (device.busy_pct < c.thresholds.idle_busy_pct) continue;
+    double sum = 0;
+    int seen = 0;
+    for (const RunView& view : views)
+      if (view.devices && seconds_between(view, views.back()) <= kSeconds)
+        for (const DeviceView& then : *view.devices)
+          if (then.index == device.index && !std::isnan(then.power_w)) {
+            sum += then.power_w;
+            ++seen;
+          }
+    const double r = (sum / seen - device.idle_w) / (device.limit_w - device.idle_w);
+    if (seen == 0 || std::isnan(r)) continue;
+    if (least == nullptr || r < least_r) least = &device, least_r = r;
+    if (most == nullptr || r > most_r) most = &device, most_r = r;
+  }
+  if (least == nullptr || !(least_r > 0.05) || most_r / least_r <= c.thresholds.straggler_ratio) return;
+  Judgement j = judgement("straggler", Level::kWarn,
+                          fmt::format("GPU {} works less than the others: r {:.2f}, GPU {} {:.2f}",
+                                      least->index, least_r, most->index, most_r));
+  j.value = most_r / least_r;
+  j.window_seconds = kSeconds;
+  j.threshold = fmt::format("warn: powers above idle more than {}x apart", c.thresholds.straggler_ratio);
+  j.advice = "it gets shorter batches, or is slower: compare clocks, heat and neighbours of both";
+  all->push_back(j);
+}
+
 void add_spread(const Case& c, Judgements* all) {
-  if (const RankActivity* odd = odd_rank(c.activity, c.thresholds); odd != nullptr && c.activity.views > 1) {
+  const RankActivity* odd = odd_rank(c.activity, c.thresholds);
+  if (odd != nullptr && c.activity.views > 1 && !one_works_alone(c)) {
     const bool late = c.state.state == RunState::kStalled || c.state.state == RunState::kLate;
     Judgement j =
         judgement("odd_rank", late ? Level::kCrit : Level::kWarn,
@@ -260,47 +305,7 @@ void add_spread(const Case& c, Judgements* all) {
     all->push_back(j);
     return;
   }
-  double least = kNotKnown, most = kNotKnown;
-  for (const DeviceActivity& device : c.activity.devices) {
-    if (std::isnan(device.above_idle) || device.busy_pct < c.thresholds.idle_busy_pct) continue;
-    least = std::isnan(least) ? device.above_idle : std::min(least, device.above_idle);
-    most = std::isnan(most) ? device.above_idle : std::max(most, device.above_idle);
-  }
-  if (!(least > 0.05) || c.activity.span_seconds < 300 || most / least <= c.thresholds.straggler_ratio)
-    return;
-  Judgement j =
-      judgement("straggler", Level::kWarn, fmt::format("ranks draw power {:.1f}x apart", most / least));
-  j.value = most / least;
-  j.window_seconds = c.activity.span_seconds;
-  j.threshold = fmt::format("warn > {}", c.thresholds.straggler_ratio);
-  all->push_back(j);
-}
-
-void add_mfu(const Case& c, Judgements* all) {
-  const auto& printed = c.series.log.series("mfu_ratio");
-  if (!printed.empty()) {
-    Judgement j = judgement("mfu", Level::kOk, fmt::format("MFU {:.0f} %", 100 * printed.back().value));
-    j.value = printed.back().value;
-    j.unit = "share";
-    all->push_back(j);
-    return;
-  }
-  const auto shape = draft_shape(c.config);
-  const auto& speed = c.series.log.series("tokens_per_second");
-  if (!shape || shape->ttt_steps < 1 || speed.empty() || c.activity.devices.empty()) return;
-  const double peak = device_peak_flops(c.activity.devices.front().name);
-  if (peak <= 0) return;
-  // Printed by rank 0 alone, so one device's worth of work against one device's peak.
-  const double mfu = speed.back().value * training_flop_per_token(*shape) / peak;
-  Judgement j =
-      judgement("mfu", mfu < 0.15 ? Level::kWarn : Level::kOk,
-                fmt::format("MFU {:.0f} % ({:.0f} tokens/s x {:.2f} GFLOP of {:.0f} TFLOP/s)", 100 * mfu,
-                            speed.back().value, training_flop_per_token(*shape) / 1e9, peak / 1e12));
-  j.value = mfu;
-  j.unit = "share";
-  j.threshold = "warn < 0.15; 0.2-0.4 is usual";
-  if (j.level == Level::kWarn) j.advice = "look at fill, data wait, tiny kernels, padding";
-  all->push_back(j);
+  add_straggler(c, all);
 }
 
 }  // namespace
@@ -319,7 +324,6 @@ Judgements judge_hardware(const Case& c) {
   } else if (!devices && !c.series.live) {
     all.push_back(judgement("power", Level::kUnknown, "no view of the GPUs"));
   }
-  add_mfu(c, &all);
   return all;
 }
 

@@ -59,6 +59,66 @@ void add_quota(const Case& c, Judgements* all) {
   all->push_back(j);
 }
 
+/// Growth of a counter of seconds over the window, as a share of it.
+double share_of_window(const Case& c, double HostView::*seconds) {
+  const HostView &first = c.series.views[c.activity.first_view].host, &last = c.series.views.back().host;
+  if (!(c.activity.span_seconds > 0) || first.pressure_of_container != last.pressure_of_container)
+    return kNotKnown;
+  return std::clamp((last.*seconds - first.*seconds) / c.activity.span_seconds, 0.0, 1.0);
+}
+
+/// What the kernel counts of waiting (PSI): it also sees what waits outside the ranks, and memory that is
+/// reclaimed all the time, which no other number shows.
+void add_pressure(const Case& c, Judgements* all) {
+  const bool container = c.series.views.back().host.pressure_of_container;
+  const char* of = container ? "in the container" : "on the machine";
+  const auto add = [&](const char* name, double share, bool bad, double limit, std::string reason,
+                       const char* advice) {
+    Judgement j = judgement(name, bad ? Level::kWarn : Level::kOk, std::move(reason));
+    j.value = share;
+    j.unit = "share";
+    j.window_seconds = c.activity.span_seconds;
+    j.threshold = fmt::format("warn > {}", limit);
+    if (bad) j.advice = advice;
+    all->push_back(std::move(j));
+  };
+  const double memory = share_of_window(c, &HostView::memory_some_seconds);
+  if (!std::isnan(memory)) {
+    const double full = share_of_window(c, &HostView::memory_full_seconds);
+    std::string reason = fmt::format("waits for memory {:.0f} % of the time {}", 100 * memory, of);
+    if (full > 0.01) reason += fmt::format(", everything at once {:.0f} %", 100 * full);
+    const double limit = c.thresholds.memory_pressure_warn;
+    add("memory_pressure", memory, memory > limit, limit, std::move(reason),
+        "pages are freed and read again all the time: fewer workers, smaller prefetch, or more memory");
+  }
+  // That something waits for a core is how every busy machine is; that all wait at once is a quota.
+  const double some = share_of_window(c, &HostView::cpu_some_seconds);
+  if (std::isnan(some)) return;
+  const double full = container ? share_of_window(c, &HostView::cpu_full_seconds) : kNotKnown;
+  std::string reason = fmt::format("something waits for a core {:.0f} % of the time {}", 100 * some, of);
+  if (full > 0.01) reason += fmt::format(", everything at once {:.0f} %", 100 * full);
+  const double limit = c.thresholds.run_wait_warn;
+  add("cpu_pressure", full > 0 ? full : some, full > limit, limit, std::move(reason),
+      "the container's CPU quota stops it: raise the quota, or fewer threads and workers");
+}
+
+/// Traffic of the machine: told where ranks run on several machines, or where it is much.
+void add_network(const Case& c, Judgements* all) {
+  const HostView &first = c.series.views[c.activity.first_view].host, &last = c.series.views.back().host;
+  const double rate = (last.network_bytes - first.network_bytes) / c.activity.span_seconds;
+  const bool several =
+      c.config.number("world_size").value_or(0) > static_cast<double>(c.activity.ranks.size());
+  if (!(c.activity.span_seconds > 0) || !(rate > (several ? 0 : 1e6))) return;
+  Judgement j =
+      judgement("network", Level::kOk,
+                fmt::format("{}/s over the network, in and out, of all programs", human_bytes(rate)));
+  j.value = rate;
+  j.unit = "bytes/s";
+  j.window_seconds = c.activity.span_seconds;
+  j.threshold = "none";
+  all->push_back(std::move(j));
+}
+
 void add_swap(const Case& c, Judgements* all) {
   double before = 0, now = 0;
   const auto sum = [](const RunView& view, double* total) {
@@ -79,9 +139,8 @@ void add_disk(const Case& c, Judgements* all) {
   if (std::isnan(host.disk_free)) return;
   double checkpoint = 0;
   for (const CheckpointSeen& seen : c.activity.checkpoints) checkpoint = std::max(checkpoint, seen.bytes);
-  // Before the first one: weights in bf16, and two moments in fp32 of what is trained.
-  if (const auto shape = draft_shape(c.config); checkpoint <= 0 && shape)
-    checkpoint = 2 * total_parameters(*shape) + 8 * trainable_parameters(*shape);
+  if (const auto shape = draft_shape(c.config); checkpoint <= 0 && shape)  // before the first one
+    checkpoint = checkpoint_bytes(*shape);
   const bool full = checkpoint > 0 && host.disk_free < c.thresholds.disk_free_checkpoints * checkpoint;
   const bool low = host.disk_free < c.thresholds.disk_free_warn * host.disk_total;
   Judgement j = judgement("disk",
@@ -142,6 +201,8 @@ Judgements judge_host(const Case& c) {
             "loader workers will die with a bus error: enlarge it or use threads", &all);
   add_oom(c, &all);
   add_quota(c, &all);
+  add_pressure(c, &all);
+  add_network(c, &all);
   add_swap(c, &all);
   add_disk(c, &all);
   return all;

@@ -77,18 +77,18 @@ void add_run_wait(const Case& c, Judgements* all) {
   if (c.activity.views < 2 || c.activity.span_seconds <= 0 ||
       !c.series.views[c.activity.first_view].processes)
     return;
-  double waited = 0, used = 0;
+  double waited = 0, known = 0;
   for (const std::size_t i : c.activity.roles.ranks) {
     const ProcessView& last = (*c.series.views.back().processes)[i];
     for (const ProcessView& first : *c.series.views[c.activity.first_view].processes)
       if (first.pid == last.pid && !std::isnan(first.run_wait_seconds) &&
           !std::isnan(last.run_wait_seconds)) {
         waited += last.run_wait_seconds - first.run_wait_seconds;
-        used += last.cpu_seconds - first.cpu_seconds;
+        ++known;
       }
   }
-  if (waited + used < 0.2) return;
-  const double share = waited / (waited + used);
+  if (known == 0) return;
+  const double share = waited / (known * c.activity.span_seconds);  // of the main threads' time
   Judgement j = judgement("run_wait", share > c.thresholds.run_wait_warn ? Level::kWarn : Level::kOk,
                           fmt::format("runnable but waiting for a core {:.0f} % of the time", 100 * share));
   j.value = share;
@@ -100,9 +100,24 @@ void add_run_wait(const Case& c, Judgements* all) {
   all->push_back(j);
 }
 
+/// How long a process has been defunct, going back from the last view. A parent needs a moment to collect it.
+double defunct_seconds(const RunSeries& series, std::int64_t pid) {
+  double seconds = 0;
+  for (std::size_t v = series.views.size(); v-- > 0;) {
+    if (!series.views[v].processes) return seconds;
+    bool defunct = false;
+    for (const ProcessView& process : *series.views[v].processes)
+      defunct = defunct || (process.pid == pid && process.state == 'Z');
+    if (!defunct) return seconds;
+    seconds = seconds_between(series.views[v], series.views.back());
+  }
+  return seconds;
+}
+
 void add_states(const Case& c, Judgements* all) {
   for (const std::size_t i : c.activity.roles.zombie_ranks) {
     const ProcessView& process = (*c.series.views.back().processes)[i];
+    if (c.series.live && defunct_seconds(c.series, process.pid) < c.thresholds.defunct_seconds) continue;
     Judgement j = judgement(
         "defunct", Level::kCrit,
         fmt::format("pid {} is defunct: parent {} has not collected it", process.pid, process.parent));
@@ -116,9 +131,9 @@ void add_states(const Case& c, Judgements* all) {
   if (c.activity.views < 5 || c.activity.span_seconds < 40) return;
   for (const RankActivity& rank : c.activity.ranks) {
     bool always = rank.state == 'D';
-    for (const RunView& view : c.series.views)
-      if (view.processes)
-        for (const ProcessView& process : *view.processes)
+    for (std::size_t v = c.activity.first_view; v < c.series.views.size(); ++v)
+      if (c.series.views[v].processes)
+        for (const ProcessView& process : *c.series.views[v].processes)
           if (process.pid == rank.pid) always = always && process.state == 'D';
     if (!always) continue;
     Judgement j = judgement("storage", Level::kWarn,
@@ -149,6 +164,29 @@ void add_gone_ranks(const Case& c, Judgements* all) {
   }
 }
 
+/// A run that waits for a port in other hands never makes its first step.
+void add_port(const Case& c, Judgements* all) {
+  const PortSeen& port = c.series.port;
+  const bool begun = c.activity.last_step >= 0 || c.series.log.records > 0;
+  if (port.port < 0 || begun || c.state.state == RunState::kFinished) return;
+  Judgement j = judgement("port", port.taken ? Level::kCrit : Level::kOk,
+                          fmt::format("port {} is the run's own, or free", port.port));
+  j.value = static_cast<double>(port.port);
+  j.threshold = "crit: another program listens on MASTER_PORT before the first step";
+  if (port.taken) {
+    j.reason = fmt::format("port {} (MASTER_PORT) is held by ", port.port);
+    if (port.pid < 0)
+      j.reason += fmt::format("a process of user {}", port.user);
+    else
+      j.reason += fmt::format("pid {} ({}{}), not of this run", port.pid, port.name,
+                              port.run_id.empty() ? "" : ", run " + port.run_id);
+    j.advice = "end that process if it is left over, or start with another MASTER_PORT";
+    j.next = port.pid < 0 ? fmt::format("ss -ltnp 'sport = :{}'", port.port)
+                          : fmt::format("ps -fp {}; eaglet orphans", port.pid);
+  }
+  all->push_back(std::move(j));
+}
+
 void add_log(const Case& c, Judgements* all) {
   if (!c.state.silence.empty()) {
     Judgement j = judgement("log", Level::kOk, c.state.silence);
@@ -158,6 +196,15 @@ void add_log(const Case& c, Judgements* all) {
     all->push_back(j);
   } else if (!c.series.log_known) {
     all->push_back(judgement("log", Level::kUnknown, "no log found"));
+  }
+  if (c.series.log_deleted) {
+    Judgement j =
+        judgement("log_deleted", Level::kWarn,
+                  "the log was removed or rotated while open: what the run prints from now on is lost");
+    j.advice = "copy it while the run lives; rotate by copying and truncating";
+    if (!c.activity.ranks.empty())
+      j.next = fmt::format("cat /proc/{}/fd/1 > saved.log", c.activity.ranks.front().pid);
+    all->push_back(j);
   }
   if (!c.series.log_read_note.empty())
     all->push_back(judgement("log_size", Level::kOk, c.series.log_read_note));
@@ -183,6 +230,7 @@ Judgements judge_process(const Case& c) {
   add_run_wait(c, &all);
   add_states(c, &all);
   add_gone_ranks(c, &all);
+  add_port(c, &all);
   add_log(c, &all);
   add_orphans(c, &all);
   return all;

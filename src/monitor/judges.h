@@ -21,11 +21,16 @@ struct Case {
 /// the run has nothing of the kind. docs/watch.md lists them all.
 Judgements judge_process(const Case& c);
 Judgements judge_hardware(const Case& c);
-Judgements judge_host(const Case& c);  // memory, shared memory, disk, CPU quota: layer hardware
-Judgements judge_slow(const Case& c);  // growth, energy, the kernel's log: layer hardware
+Judgements judge_host(const Case& c);         // memory, shared memory, disk, CPU quota: layer hardware
+Judgements judge_useful_work(const Case& c);  // MFU, cost: layer hardware
+Judgements judge_slow(const Case& c);         // growth, energy, the kernel's log: layer hardware
 Judgements judge_configuration(const Case& c);
 Judgements judge_data(const Case& c);  // vocabulary maps, data files, workers: layers configuration, process
 Judgements judge_learning(const Case& c);
 Judgements judge_outcome(const Case& c);  // plateau, clipping, what a server measured: layer learning
+
+/// Share of real tokens in what the run works through: batches times length against tokens, else as the run
+/// prints it; kNotKnown when nothing tells.
+double packing_fill(const Case& c);
 
 }  // namespace eaglet::monitor

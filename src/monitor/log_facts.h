@@ -27,7 +27,7 @@ struct BadValue {
 
 struct LogError {
   std::string kind;  // out_of_memory, collective_timeout, signal, exception, bus_error, segfault, killed,
-                     // device_error, disk_full, child_exit
+                     // device_error, disk_full, port_taken, child_exit
   std::string text, rank;
   std::int64_t line = 0;
   bool consequence = false;  // a launcher telling that somebody else failed

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "monitor/devices.h"
+#include "monitor/nvml_tensor.h"
 
 namespace eaglet::monitor {
 namespace {
@@ -44,8 +45,9 @@ struct EventData {
 
 class Nvml : public DeviceSource {
  public:
-  explicit Nvml(void* library) : library_(library) {}
+  explicit Nvml(void* library) : library_(library), tensor_(std::make_unique<NvmlTensor>(library)) {}
   ~Nvml() override {
+    tensor_.reset();
     if (auto* end = find<int()>({"nvmlShutdown"})) end();
     ::dlclose(library_);
   }
@@ -82,6 +84,7 @@ class Nvml : public DeviceSource {
         device.lost = true;
       else
         read_device(devices_[i], &device);
+      if (devices_[i] != nullptr && !device.lost) device.tensor_pct = tensor_->active_pct(devices_[i], i);
       if (devices_[i] != nullptr) read_processes(devices_[i], device.index, &processes);
       devices.push_back(std::move(device));
     }
@@ -224,6 +227,7 @@ class Nvml : public DeviceSource {
   }
 
   void* library_;
+  std::unique_ptr<NvmlTensor> tensor_;
   EventSet events_ = nullptr;
   std::vector<Device> devices_;
   std::vector<DeviceView> fixed_;  // what cannot change

@@ -48,6 +48,20 @@ TEST(Nvml, AllReadings) {
   EXPECT_EQ(view.device_processes->front().bytes, 69e9);
 }
 
+TEST(Nvml, TensorUnitsBetweenTwoLooks) {
+  const std::string path = test_directory() + "/scenario";
+  std::ofstream(path) << "device name=H200 busy=99 tensor=37\ndevice name=A100 busy=99\n";
+  ::setenv("FAKE_NVML_SCENARIO", path.c_str(), 1);
+  auto source = open_nvml(EAGLET_FAKE_NVML);
+  ASSERT_TRUE(source.ok());
+  RunView first, second;
+  (*source)->read(&first);
+  EXPECT_TRUE(std::isnan(first.devices->front().tensor_pct)) << "counters need two looks";
+  (*source)->read(&second);
+  EXPECT_DOUBLE_EQ(second.devices->front().tensor_pct, 37);
+  EXPECT_TRUE(std::isnan(second.devices->back().tensor_pct)) << "a board without these counters";
+}
+
 TEST(Nvml, WhatIsRefusedIsUnknown) {
   const RunView view = read_scenario(
       "device name=A100 busy=code3 power=code4 limit=400000 total=80000000000 used=5 mig=1 "

@@ -13,14 +13,16 @@
 #include <set>
 
 #include "base/clock.h"
-#include "base/files.h"
+#include "monitor/listening.h"
 #include "monitor/roles.h"
+#include "monitor/shm_leftovers.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
 namespace {
 
 constexpr double kMuchMemory = 100e6;
+constexpr std::size_t kMostNamed = 8;
 
 /// What init is called in a container, and who else adopts processes.
 bool adopts(const ProcessView& parent) {
@@ -35,22 +37,6 @@ std::int64_t owner_of(const ProcReader& reader, std::int64_t pid) {
   return ::stat(fmt::format("{}/{}", reader.roots().proc, pid).c_str(), &info) == 0
              ? static_cast<std::int64_t>(info.st_uid)
              : -1;
-}
-
-/// Inodes of sockets that listen.
-std::map<std::string, int> listening_sockets(const ProcReader& reader) {
-  std::map<std::string, int> ports;
-  for (const char* table : {"/net/tcp", "/net/tcp6"}) {
-    const std::string text = read_small(reader.roots().proc + table);
-    for (const std::string_view line : split(text, '\n')) {
-      const auto parts = words(line);
-      if (parts.size() < 10 || parts[3] != "0A") continue;
-      const std::size_t colon = parts[1].rfind(':');
-      ports[fmt::format("socket:[{}]", parts[9])] =
-          static_cast<int>(std::strtol(std::string(parts[1].substr(colon + 1)).c_str(), nullptr, 16));
-    }
-  }
-  return ports;
 }
 
 class Search {
@@ -83,16 +69,38 @@ class Search {
           outside = outside || all_.count(process.pid) == 0;
         }
       const double stale = device.used_bytes - device.reserved_bytes - owned;
-      if (stale > least_bytes)
-        found.push_back({device.index, stale,
-                         "no process that the driver lists owns it; look for holders of /dev/nvidia*, an MPS "
-                         "server, another container"});
+      if (stale > least_bytes) {
+        const std::string holders = holders_of(device.index);
+        found.push_back(
+            {device.index, stale,
+             "no process that the driver lists owns it; " +
+                 (holders.empty() ? "nobody here has it open: an MPS server, another container, or the "
+                                    "driver itself (then an administrator must reset the board)"
+                                  : "it is held open by " + holders)});
+      }
       if (outside) found.push_back({device.index, owned, "owned by a process outside this container"});
     }
     return found;
   }
 
  private:
+  /// Processes that have the device open and that the driver does not list: workers forked from a dead rank.
+  std::string holders_of(std::int64_t device) const {
+    std::string holders;
+    const std::string path = fmt::format("/dev/nvidia{}", device);
+    for (const auto& [pid, process] : all_) {
+      const bool listed = std::any_of(view_.device_processes->begin(), view_.device_processes->end(),
+                                      [pid = pid](const DeviceProcess& p) { return p.pid == pid; });
+      if (listed) continue;
+      for (const auto& file : reader_.open_files(pid))
+        if (file.path == path) {
+          holders += fmt::format("{}pid {} ({})", holders.empty() ? "" : ", ", pid, process.name);
+          break;
+        }
+    }
+    return holders;
+  }
+
   std::optional<Orphan> judge(ProcessView* process) {
     if (process->pid == 1 || process->parent == 0 || process->parent == 2 || process->state == 'Z')
       return std::nullopt;
@@ -133,7 +141,7 @@ class Search {
     for (const auto& file : reader_.open_files(orphan->pid)) {
       if (starts_with(file.path, "/dev/nvidia")) held.insert(file.path);
       if (const auto port = ports_.find(file.path); port != ports_.end())
-        held.insert(fmt::format("port {}", port->second));
+        held.insert(fmt::format("port {}", port->second.port));
       if (starts_with(file.path, "/dev/shm/")) held.insert(file.path);
     }
     if (view_.device_processes)
@@ -149,7 +157,7 @@ class Search {
   double least_age_;
   RunView view_;
   std::map<std::int64_t, ProcessView> all_;
-  std::map<std::string, int> ports_;
+  std::map<std::string, Listener> ports_;
 };
 
 bool same_start(const ProcReader& reader, const Orphan& orphan) {
@@ -184,15 +192,17 @@ OrphanReport find_orphans(const ProcReader& reader, DeviceSource* devices, doubl
   report.orphans = search.find();
   report.stale = search.stale(1e9);
   if (devices == nullptr) report.notes.emplace_back("no GPU here: only processes were looked at");
-  const auto shm = list_directory(reader.roots().shm);
-  std::size_t left = 0;
-  if (shm.ok())
-    for (const std::string& name : *shm)
-      left += starts_with(name, "torch_") || starts_with(name, "nccl-") || starts_with(name, "sem.");
-  if (left > 0)
-    report.notes.push_back(
-        fmt::format("{} segments of trainers in {}; those that nobody maps stay until they are removed", left,
-                    reader.roots().shm));
+  const auto left = shm_leftovers(reader);
+  double bytes = 0;
+  std::string paths;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    bytes += left[i].bytes;
+    if (i < kMostNamed) paths += " " + left[i].path;
+  }
+  if (!left.empty())
+    report.notes.push_back(fmt::format("{} segment{} of dead trainers, {}, that nobody maps: rm{}{}",
+                                       left.size(), left.size() == 1 ? "" : "s", human_bytes(bytes), paths,
+                                       left.size() > kMostNamed ? " ..." : ""));
   return report;
 }
 

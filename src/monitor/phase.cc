@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "monitor/draft_cost.h"
 #include "monitor/run_state.h"
 
 namespace eaglet::monitor {
@@ -10,6 +11,16 @@ bool memory_held(const Activity& activity) {
   for (const DeviceActivity& device : activity.devices)
     if (device.used_bytes > 1e9) return true;
   return false;
+}
+
+/// What a large draft loads, and what it saves, by its shape; 0 when that is not known.
+double weight_bytes(const RunSeries& series) {
+  const auto shape = draft_shape(RunConfig(series));
+  return shape ? 2 * total_parameters(*shape) : 0;
+}
+double saved_bytes(const RunSeries& series) {
+  const auto shape = draft_shape(RunConfig(series));
+  return shape ? checkpoint_bytes(*shape) : 0;
 }
 
 Phase phase_of_status(const RunStatus& status) {
@@ -35,6 +46,9 @@ Phase infer_phase(const RunSeries& series, const Activity& activity, const Thres
   if (series.log_known && series.log.phase == LogPhase::kValidate) return Phase::kValidate;
   const bool gpu_idle = !activity.devices_known || activity.busy_pct < thresholds.idle_busy_pct;
   const bool cores_work = activity.tree_cores >= 0.8;
+  // Shapes that change, or the first validation, compile again in the middle of a training.
+  const bool compiles = activity.devices_known && gpu_idle && activity.compile_cores >= 0.5;
+  if (compiles) return Phase::kCompile;
   if (activity.last_step >= 0 || series.log.records > 0) {
     const std::int64_t total = series.log.total_steps;
     if (total > 0 && activity.last_step >= total) return Phase::kDrain;
@@ -59,15 +73,15 @@ double allowed_silence(Phase phase, const RunSeries& series, const Thresholds& t
     case Phase::kStart:
       return thresholds.start_seconds;
     case Phase::kLoad:
-      return thresholds.load_seconds;
+      return std::max(thresholds.load_seconds, weight_bytes(series) / thresholds.load_bytes_per_second);
     case Phase::kCompile:
-      return thresholds.compile_seconds;
+      return series.log.records > 0 ? thresholds.recompile_seconds : thresholds.compile_seconds;
     case Phase::kValidate: {
       const double batches = static_cast<double>(series.log.val_batches.value_or(0));
       return std::max(thresholds.validate_seconds, std::isnan(interval) ? 0 : batches * interval);
     }
     case Phase::kSave:
-      return thresholds.save_seconds;
+      return std::max(thresholds.save_seconds, saved_bytes(series) / thresholds.save_bytes_per_second);
     case Phase::kDrain:
     case Phase::kDone:
       return thresholds.drain_seconds;

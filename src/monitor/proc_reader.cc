@@ -31,8 +31,45 @@ double table_number(const std::string& text, std::string_view name) {
   return kNotKnown;
 }
 
+/// "some avg10=0.00 avg60=0.00 avg300=0.00 total=123" (microseconds) of a pressure file: seconds.
+double pressure_seconds(const std::string& text, std::string_view kind) {
+  for (const std::string_view line : split(text, '\n')) {
+    if (!starts_with(line, kind)) continue;
+    const std::size_t at = line.find("total=");
+    if (at != std::string_view::npos) return number(trim(line.substr(at + 6))).value_or(kNotKnown) / 1e6;
+  }
+  return kNotKnown;
+}
+
+void read_pressure(const std::string& cpu, const std::string& memory, HostView* host) {
+  host->cpu_some_seconds = pressure_seconds(cpu, "some ");
+  host->cpu_full_seconds = pressure_seconds(cpu, "full ");
+  host->memory_some_seconds = pressure_seconds(memory, "some ");
+  host->memory_full_seconds = pressure_seconds(memory, "full ");
+}
+
+/// What processes use, without the pages of files: those are given back before anything is killed.
+double without_file_pages(double bytes, const std::string& stat, const char* inactive, const char* active) {
+  const double files = table_number(stat, inactive) + table_number(stat, active);
+  return files >= 0 && files <= bytes ? bytes - files : bytes;
+}
+
 double file_number(const std::string& path) {
   return number(trim(read_small(path))).value_or(kNotKnown);
+}
+
+/// Bytes in and out of all interfaces but the loopback, from /proc/PID/net/dev.
+double network_bytes(const std::string& table) {
+  double bytes = kNotKnown;
+  for (const std::string_view line : split(table, '\n')) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string_view::npos || trim(line.substr(0, colon)) == "lo") continue;
+    const auto fields = words(line.substr(colon + 1));
+    if (fields.size() < 9) continue;
+    const double both = number(fields[0]).value_or(0) + number(fields[8]).value_or(0);
+    bytes = std::isnan(bytes) ? both : bytes + both;
+  }
+  return bytes;
 }
 
 std::vector<std::string> names_in(const std::string& directory) {
@@ -183,9 +220,16 @@ void ProcReader::read_cgroup(std::int64_t pid, HostView* host) const {
       if (limits.size() == 2 && number(limits[0]))
         host->quota_cores = *number(limits[0]) / number(limits[1]).value_or(100000);
       host->throttled_seconds = table_number(read_small(base + "/cpu.stat"), "throttled_usec") / 1e6;
-      host->cgroup_bytes = file_number(base + "/memory.current");
+      host->cgroup_bytes =
+          without_file_pages(file_number(base + "/memory.current"), read_small(base + "/memory.stat"),
+                             "inactive_file ", "active_file ");
       host->cgroup_limit = file_number(base + "/memory.max");
       host->oom_kills = table_number(read_small(base + "/memory.events"), "oom_kill ");
+      if (path.empty()) continue;  // the root group is the machine
+      const std::string pressure = read_small(base + "/cpu.pressure");
+      if (pressure.empty()) continue;
+      read_pressure(pressure, read_small(base + "/memory.pressure"), host);
+      host->pressure_of_container = true;
     } else if (contains(parts[1], "cpu") && !contains(parts[1], "cpuset")) {  // version 1
       const std::string base = roots_.cgroup + "/cpu" + path;
       const double quota = file_number(base + "/cpu.cfs_quota_us"),
@@ -194,7 +238,9 @@ void ProcReader::read_cgroup(std::int64_t pid, HostView* host) const {
       host->throttled_seconds = table_number(read_small(base + "/cpu.stat"), "throttled_time") / 1e9;
     } else if (parts[1] == "memory") {
       const std::string base = roots_.cgroup + "/memory" + path;
-      host->cgroup_bytes = file_number(base + "/memory.usage_in_bytes");
+      host->cgroup_bytes =
+          without_file_pages(file_number(base + "/memory.usage_in_bytes"), read_small(base + "/memory.stat"),
+                             "total_inactive_file ", "total_active_file ");
       const double limit = file_number(base + "/memory.limit_in_bytes");
       if (limit < 1e15) host->cgroup_limit = limit;
       host->oom_kills = table_number(read_small(base + "/memory.oom_control"), "oom_kill ");
@@ -209,7 +255,10 @@ HostView ProcReader::host(std::int64_t pid) const {
   host.memory_available = table_number(memory, "MemAvailable:") * 1024;
   static const double cores = static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
   host.cores = cores;
+  read_pressure(read_small(roots_.proc + "/pressure/cpu"), read_small(roots_.proc + "/pressure/memory"),
+                &host);
   read_cgroup(pid, &host);
+  host.network_bytes = network_bytes(read_small(fmt::format("{}/{}/net/dev", roots_.proc, pid)));
   struct statvfs shm = {};
   if (::statvfs(roots_.shm.c_str(), &shm) == 0 && shm.f_blocks > 0) {
     host.shm_total = static_cast<double>(shm.f_blocks) * static_cast<double>(shm.f_frsize);

@@ -13,8 +13,10 @@
 #include "base/files.h"
 #include "base/test_directory.h"
 #include "monitor/orphans.h"
+#include "monitor/port_look.h"
 #include "monitor/proc_reader.h"
 #include "monitor/sampler.h"
+#include "monitor/shm_leftovers.h"
 #include "monitor/target.h"
 #include "monitor/verdict.h"
 
@@ -92,6 +94,90 @@ TEST(ProcReader, LimitsOfAContainer) {
   EXPECT_EQ(host.cgroup_limit, 1000);
   EXPECT_EQ(host.oom_kills, 1);
   EXPECT_EQ(host.memory_available, 40 * 1024);
+}
+
+TEST(ProcReader, PagesOfFilesArePartOfNoLimit) {
+  const HostRoots roots = made_up_tree();
+  put(roots.cgroup + "/box/memory.stat", "anon 150\nfile 700\ninactive_file 500\nactive_file 200\nshmem 0\n");
+  EXPECT_EQ(ProcReader(roots).host(10).cgroup_bytes, 200) << "900 less what the kernel gives back";
+  put(roots.proc + "/11/cgroup", "5:memory:/old\n4:cpu,cpuacct:/old\n");
+  put(roots.cgroup + "/memory/old/memory.usage_in_bytes", "1000\n");
+  put(roots.cgroup + "/memory/old/memory.limit_in_bytes", "2000\n");
+  put(roots.cgroup + "/memory/old/memory.stat",
+      "cache 900\ntotal_inactive_file 300\ntotal_active_file 100\n");
+  const HostView old = ProcReader(roots).host(11);
+  EXPECT_EQ(old.cgroup_bytes, 600);
+  EXPECT_EQ(old.cgroup_limit, 2000);
+}
+
+TEST(ProcReader, PressureOfTheContainerElseOfTheMachine) {
+  const HostRoots roots = made_up_tree();
+  EXPECT_TRUE(std::isnan(ProcReader(roots).host(10).cpu_some_seconds)) << "an old kernel counts none";
+  put(roots.proc + "/pressure/cpu", "some avg10=1.00 avg60=0.00 avg300=0.00 total=4000000\n");
+  put(roots.proc + "/pressure/memory",
+      "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 "
+      "total=1500000\n");
+  const HostView machine = ProcReader(roots).host(10);
+  EXPECT_EQ(machine.cpu_some_seconds, 4);
+  EXPECT_TRUE(std::isnan(machine.cpu_full_seconds));
+  EXPECT_EQ(machine.memory_some_seconds, 2.5);
+  EXPECT_EQ(machine.memory_full_seconds, 1.5);
+  EXPECT_FALSE(machine.pressure_of_container);
+  put(roots.cgroup + "/box/cpu.pressure", "some avg10=0 total=7000000\nfull avg10=0 total=6000000\n");
+  put(roots.cgroup + "/box/memory.pressure", "some avg10=0 total=0\nfull avg10=0 total=0\n");
+  const HostView box = ProcReader(roots).host(10);
+  EXPECT_EQ(box.cpu_full_seconds, 6);
+  EXPECT_EQ(box.memory_some_seconds, 0);
+  EXPECT_TRUE(box.pressure_of_container);
+}
+
+TEST(ProcReader, NetworkWithoutTheLoopback) {
+  const HostRoots roots = made_up_tree();
+  EXPECT_TRUE(std::isnan(ProcReader(roots).host(10).network_bytes));
+  put(roots.proc + "/10/net/dev",
+      "Inter-|   Receive                                                |  Transmit\n"
+      " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs\n"
+      "    lo: 900 1 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n"
+      "  eth0:5000 1 0 0 0 0 0 0 70 1 0 0 0 0 0 0\n");
+  EXPECT_EQ(ProcReader(roots).host(10).network_bytes, 5070);
+}
+
+void listen_on(const HostRoots& roots, const std::string& inode, int user) {
+  put(roots.proc + "/net/tcp",
+      "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+      "   0: 0100007F:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000 " +
+          std::to_string(user) + " 0 " + inode + " 1 0 100 0 0 10 0\n");
+}
+
+TEST(PortLook, APortInOtherHands) {
+  const HostRoots roots = made_up_tree();
+  const ProcReader reader(roots);
+  const std::map<std::string, std::string> environment = {{"MASTER_PORT", "29500"}};
+  EXPECT_EQ(look_at_port(reader, {}, {10}, 100).port, -1) << "no port, nothing to say";
+  EXPECT_FALSE(look_at_port(reader, environment, {10}, 100).taken) << "free";
+  const int us = static_cast<int>(::getuid());
+  listen_on(roots, "777", us);
+  put(roots.proc + "/77/stat", stat_line(77, "python", 'S', 1, 77, 5, 100));
+  std::filesystem::create_directories(roots.proc + "/77/fd");
+  std::filesystem::create_symlink("socket:[777]", roots.proc + "/77/fd/5");
+  put(roots.proc + "/77/environ", std::string("EAGLET_RUN_ID=k25-a\0MASTER_PORT=29500\0", 38));
+  const double later = 100 + 300.0 * static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const PortSeen taken = look_at_port(reader, environment, {10, 11}, later);
+  EXPECT_TRUE(taken.taken);
+  EXPECT_EQ(taken.pid, 77);
+  EXPECT_EQ(taken.run_id, "k25-a");
+  EXPECT_EQ(taken.name, "python");
+  EXPECT_FALSE(look_at_port(reader, environment, {10, 77}, later).taken) << "one of ours";
+  EXPECT_FALSE(look_at_port(reader, environment, {10}, 100).taken)
+      << "begun together: a rank of the same start";
+  auto elsewhere = environment;
+  elsewhere["MASTER_ADDR"] = "node-of-another-machine";
+  EXPECT_EQ(look_at_port(reader, elsewhere, {10}, later).port, -1);
+  listen_on(roots, "778", us + 1);
+  const PortSeen hidden = look_at_port(reader, environment, {10}, later);
+  EXPECT_TRUE(hidden.taken) << "another user's, whose descriptors nobody shows us";
+  EXPECT_EQ(hidden.pid, -1);
+  EXPECT_EQ(hidden.user, us + 1);
 }
 
 /// A child of ours that is surely ended again.
@@ -194,6 +280,23 @@ TEST(LiveRun, RotatedLogIsFollowed) {
   std::ofstream(log, std::ios::app) << "step=4 loss=6.7\n";
   ASSERT_TRUE(tail.poll());
   EXPECT_EQ(tail.facts().last_step, 4);
+}
+
+TEST(ShmLeftovers, OnlyWhatNobodyMapsOrHasOpen) {
+  const HostRoots roots = made_up_tree();
+  const ProcReader reader(roots);
+  for (const char* name : {"torch_1_2", "torch_3_4", "nccl-abc", "sem.mp-x", "other"})
+    put(roots.shm + "/" + name, "12345");
+  put(roots.proc + "/10/maps", "7f00-7f01 rw-s 0 00:1a 5 " + roots.shm + "/torch_1_2\n");
+  put(roots.proc + "/11/maps", "7f00-7f01 rw-p 0 00:00 0\n");
+  std::filesystem::create_directories(roots.proc + "/11/fd");
+  std::filesystem::create_symlink(roots.shm + "/nccl-abc", roots.proc + "/11/fd/9");
+  const auto left = shm_leftovers(reader);
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_TRUE(left[0].path.ends_with("torch_3_4") || left[1].path.ends_with("torch_3_4"));
+  EXPECT_EQ(left[0].bytes, 5);
+  std::filesystem::remove(roots.proc + "/11/maps");
+  EXPECT_TRUE(shm_leftovers(reader).empty()) << "one that cannot be looked into may map them";
 }
 
 TEST(Target, NothingOfThatName) {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "monitor/desync.h"
 #include "monitor/evidence.h"
 #include "monitor/text_scan.h"
 
@@ -37,6 +38,10 @@ class StateRule {
   StateVerdict done(RunState state, std::string cause) {
     v_.state = state;
     v_.cause = std::move(cause);
+    if (state == RunState::kUnknownState && hidden()) {
+      v_.cause += "; it is another user's: its log, files and input and output may not be read";
+      v_.next = "sudo eaglet doctor " + target() + ", or name its log: eaglet doctor LOG";
+    }
     if (state != RunState::kStalled && state != RunState::kDead)
       v_.silence = explain_silence(series_, a_, v_.phase, t_);
     return std::move(v_);
@@ -50,6 +55,14 @@ class StateRule {
     return series_.log_path.empty() ? series_.name : series_.log_path;
   }
 
+  /// Alive, but nothing that it has open could be read.
+  bool hidden() const {
+    const auto& processes = series_.views.back().processes;
+    if (!series_.live || !processes || processes->empty() || series_.log_known) return false;
+    return std::none_of(processes->begin(), processes->end(),
+                        [](const ProcessView& process) { return process.files_known; });
+  }
+
   bool young_launcher() const {
     if (a_.roles.launchers.empty() || !a_.roles.zombie_ranks.empty() || !v_.orphans.empty()) return false;
     for (const std::size_t i : a_.roles.launchers)
@@ -61,6 +74,7 @@ class StateRule {
     const RunView& last = series_.views.back();
     for (const std::size_t i : a_.roles.orphans) {
       const ProcessView& process = (*last.processes)[i];
+      if (series_.live && just_left(process.pid)) continue;
       OrphanSeen orphan;
       orphan.pid = process.pid;
       orphan.command = process.command;
@@ -74,12 +88,31 @@ class StateRule {
     }
   }
 
+  /// Loader workers look for their parent every few seconds and leave by themselves.
+  bool just_left(std::int64_t pid) const {
+    for (std::size_t v = series_.views.size(); v-- > 0;) {
+      const RunView& view = series_.views[v];
+      if (seconds_between(view, series_.views.back()) >= t_.orphan_age_seconds) return false;
+      if (!view.processes) continue;
+      const Roles roles = roles_of(view);
+      const bool orphan = std::any_of(roles.orphans.begin(), roles.orphans.end(),
+                                      [&](std::size_t i) { return (*view.processes)[i].pid == pid; });
+      if (!orphan) return true;
+    }
+    return false;  // so since we look
+  }
+
   StateVerdict not_enough() {
     v_.next = series_.live
                   ? "eaglet doctor " + target() + " --for 60s"
                   : "take a second view a minute or two later, then: eaglet doctor --snapshots FIRST SECOND";
     if (!a_.processes_known && series_.log_known) {
       v_.next = "eaglet doctor PID (find it with: pgrep -af train), or a second look at the log in a minute";
+      if (series_.log.lines == 0) return done(RunState::kUnknownState, "the log is empty");
+      if (series_.log.recognised == 0)
+        return done(RunState::kUnknownState,
+                    fmt::format("none of its {} lines is one that a trainer writes: is it a log?",
+                                series_.log.lines));
       return done(RunState::kUnknownState,
                   "a log alone does not tell whether its run lives; what it says is judged below");
     }
@@ -91,7 +124,12 @@ class StateRule {
   // -------------------------------------------------------------------------------------
 
   StateVerdict gone() {
-    const CheckpointSeen* newest = a_.checkpoints.empty() ? nullptr : &a_.checkpoints.back();
+    const CheckpointSeen* newest = newest_whole_checkpoint(a_);
+    if (newest != nullptr && newest != &a_.checkpoints.back())
+      v_.evidence.push_back(
+          {"files",
+           a_.checkpoints.back().path + " is smaller than those before: cut off while it was written",
+           false});
     const LogFacts& log = series_.log;
     v_.phase = Phase::kDone;
     if (a_.processes_known) v_.evidence.push_back({"processes", "no rank is alive", false});
@@ -140,6 +178,10 @@ class StateRule {
                           error->rank.empty() ? "" : " on rank " + error->rank, error->text);
       v_.evidence.push_back({"log", "the log ends with: " + error->text, false});
       v_.advice = advice_for(*error);
+      if (const std::string behind = rank_behind(series_.log.errors); !behind.empty()) {
+        cause += "; " + behind;
+        v_.evidence.push_back({"ranks", behind, false});
+      }
     } else if (series_.views.back().status && (series_.views.back().status->phase == "interrupted" ||
                                                series_.views.back().status->phase == "failed")) {
       cause = "its own status says: " + series_.views.back().status->phase;
@@ -236,6 +278,8 @@ class StateRule {
     if (error.kind == "bus_error")
       return "shared memory is full: enlarge /dev/shm (--shm-size) or use fewer workers";
     if (error.kind == "disk_full") return "free space where checkpoints go, then resume";
+    if (error.kind == "port_taken")
+      return "another process listens there (eaglet orphans; ss -ltnp): end it, or set another MASTER_PORT";
     if (error.kind == "device_error") return "look at dmesg for Xid; run once with CUDA_LAUNCH_BLOCKING=1";
     if (contains(error.text, "-9") || error.kind == "killed")
       return "killed from outside: dmesg -T | grep -i 'killed process' tells whether memory ran out";

@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "monitor/activity.h"
 #include "monitor/data_look.h"
+#include "monitor/port_look.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
@@ -48,6 +49,12 @@ void list_files(const std::string& root, int depth, std::vector<FileView>* files
     if (::stat(path.c_str(), &info) != 0) continue;
     files->push_back({static_cast<double>(info.st_mtim.tv_sec), static_cast<double>(info.st_size), path});
   }
+}
+
+/// "/dev/nvidia0"; "/dev/dxg" is how Windows hands its GPU to Linux. Not nvidiactl, which any look opens.
+bool is_device_file(const std::string& path) {
+  return path == "/dev/dxg" ||
+         (starts_with(path, "/dev/nvidia") && path.find_first_of("0123456789") != std::string::npos);
 }
 
 /// "key: value" lines of a flat or once nested YAML file, as speculators' run.yaml is.
@@ -94,7 +101,10 @@ void Sampler::sample() {
   view.monotonic = monotonic_seconds();
   if (!series_.views.empty() && was_paused(series_.views.back(), view)) series_.views.clear();
   read_processes(&view);
-  if (devices_ != nullptr && !log_only()) devices_->read(&view);
+  if (devices_ != nullptr && !log_only()) {
+    devices_->read(&view);
+    own_devices_.restrict(visible_devices_, series_.in_container, &view);
+  }
   read_files(&view);
   read_log(&view);
   read_config();
@@ -103,7 +113,7 @@ void Sampler::sample() {
     slow_.read_report(target_.output_dir, &series_);
   }
   series_.views.push_back(std::move(view));
-  thin();
+  thin_views(&series_.views);
 }
 
 void Sampler::read_processes(RunView* view) {
@@ -136,11 +146,16 @@ void Sampler::read_processes(RunView* view) {
       for (const char* name : {"RANK", "LOCAL_RANK"})
         if (const auto found = environment.find(name); found != environment.end() && known.rank < 0)
           known.rank = whole_number(found->second).value_or(-1);
-      for (const auto& file : reader_.open_files(*it))
-        known.holds_device =
-            known.holds_device || (starts_with(file.path, "/dev/nvidia") &&
-                                   file.path.find_first_of("0123456789") != std::string::npos);
-      if (series_.environment.empty()) series_.environment = environment;
+      if (const auto found = environment.find("CUDA_VISIBLE_DEVICES"); found != environment.end())
+        visible_devices_.insert(found->second);
+      for (const auto& file : reader_.open_files(*it)) {
+        known.files_known = true;
+        known.holds_device = known.holds_device || is_device_file(file.path);
+      }
+      // The launcher's says less than a rank's.
+      if (series_.environment.empty() ||
+          (environment.count("RANK") != 0 && series_.environment.count("RANK") == 0))
+        series_.environment = environment;
       first_start_ = std::isnan(first_start_) ? process->start_time / ticks
                                               : std::min(first_start_, process->start_time / ticks);
       if (std::isnan(series_.run_began)) series_.run_began = view->wall - process->elapsed_seconds;
@@ -149,12 +164,19 @@ void Sampler::read_processes(RunView* view) {
     process->rank = known.rank;
     process->run_id = known.run_id;
     process->holds_device = known.holds_device;
+    process->files_known = known.files_known;
     reader_.details(&*process);
     processes.push_back(std::move(*process));
     ++it;
   }
-  view->host = reader_.host(processes.empty() ? 1 : processes.front().pid);
-  if (!log_only()) view->processes = std::move(processes);
+  // Until its first step the run may still wait for a port that somebody else has.
+  if (scan && series_.log.records == 0 && series_.log.last_step < 0)
+    series_.port = look_at_port(reader_, series_.environment, tree_, first_start_ * ticks);
+  // A log alone may be of a run on another machine: this one's memory says nothing about it.
+  if (!log_only()) {
+    view->host = reader_.host(processes.empty() ? 1 : processes.front().pid);
+    view->processes = std::move(processes);
+  }
   view->only_this_run = true;
 }
 
@@ -196,10 +218,11 @@ void Sampler::read_log(RunView* view) {
     }
   read_text_log(view);
   if (series_.log.records > 0 || series_.log.bars > 0) return;
-  // No metric in the text: the event files may have them.
+  // No metric in the text: the event files may have them, or the trainer's own tables.
   events_.poll(files_);
-  if (!events_.any()) return;
-  LogFacts facts = events_.facts();
+  if (!events_.any()) tables_.poll(files_);
+  if (!events_.any() && !tables_.any()) return;
+  LogFacts facts = events_.any() ? events_.facts() : tables_.facts();
   facts.errors = series_.log.errors;
   facts.finished = series_.log.finished;
   facts.last_lines = series_.log.last_lines;
@@ -209,6 +232,8 @@ void Sampler::read_log(RunView* view) {
 }
 
 void Sampler::read_text_log(RunView* view) {
+  const bool own_records = target_.log_path.size() > 10 && target_.log_path.ends_with("/log.jsonl");
+  series_.log_deleted = target_.log_deleted && !own_records;
   if (target_.log_path.empty()) return;
   if (log_ == nullptr || log_->path() != target_.log_path) log_ = std::make_unique<LogTail>(target_.log_path);
   if (!log_->poll()) return;
@@ -238,8 +263,8 @@ void Sampler::read_config() {
   series_.config_path = target_.config_path;
 }
 
-void Sampler::thin() {
-  auto& views = series_.views;
+void thin_views(std::vector<RunView>* all) {
+  auto& views = *all;
   const double now = views.back().monotonic;
   double kept = -1e18;
   std::erase_if(views, [&](const RunView& view) {

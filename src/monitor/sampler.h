@@ -8,6 +8,8 @@
 #include "monitor/devices.h"
 #include "monitor/event_tail.h"
 #include "monitor/log_tail.h"
+#include "monitor/metric_tables.h"
+#include "monitor/own_devices.h"
 #include "monitor/proc_reader.h"
 #include "monitor/slow_signals.h"
 #include "monitor/target.h"
@@ -40,12 +42,11 @@ class Sampler {
   void read_log(RunView* view);
   void read_text_log(RunView* view);
   void read_config();
-  void thin();
   struct Known {  // what does not change in a process's life
     double start_time = kNotKnown;
     std::string command, run_id;
     std::int64_t rank = -1;
-    bool holds_device = false;
+    bool holds_device = false, files_known = false;
   };
 
   Target target_;
@@ -54,12 +55,18 @@ class Sampler {
   RunSeries series_;
   std::unique_ptr<LogTail> log_;
   EventTail events_;
+  MetricTables tables_;
   SlowSignals slow_;
-  double first_start_ = kNotKnown;  // of the run's first process, in seconds since boot
+  OwnDevices own_devices_;
+  std::set<std::string> visible_devices_;  // as CUDA_VISIBLE_DEVICES of its processes names them
+  double first_start_ = kNotKnown;         // of the run's first process, in seconds since boot
   std::set<std::int64_t> tree_;
   std::map<std::int64_t, Known> known_;
   std::vector<FileView> files_;
   double next_scan_ = -1, next_files_ = -1;
 };
+
+/// Drops views that are too old, and of those of the minutes before the last one all but one in ten seconds.
+void thin_views(std::vector<RunView>* views);
 
 }  // namespace eaglet::monitor

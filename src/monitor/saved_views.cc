@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "monitor/log_reader.h"
+#include "monitor/own_devices.h"
 #include "monitor/saved_tables.h"
 #include "monitor/text_scan.h"
 
@@ -122,6 +123,7 @@ Result<RunSeries> read_saved_views(const std::vector<std::string>& directories) 
   if (clocks)
     std::stable_sort(series.views.begin(), series.views.end(),
                      [](const RunView& a, const RunView& b) { return a.wall < b.wall; });
+  keep_own_devices(&series);
   return series;
 }
 

@@ -125,6 +125,20 @@ TEST(Section0, SecondRunIsNotPacked) {
   EXPECT_NE(find(verdict, "steps")->reason.find("/ 2 (ranks or accumulation)"), std::string::npos);
 }
 
+TEST(Activity, ACheckpointThatWasCutOffIsNotResumedFrom) {
+  RunView view;
+  view.wall = 1000;
+  view.files = {{100, 9e9, "out/checkpoint-10/model.safetensors"},
+                {200, 9e9, "out/checkpoint-20/model.safetensors"},
+                {300, 2e9, "out/checkpoint-30/model.safetensors"}};
+  RunSeries series;
+  series.views.push_back(view);
+  EXPECT_EQ(newest_whole_checkpoint(activity_of(series, Thresholds()))->step, 20);
+  series.views.front().files->back().bytes = 8.9e9;
+  EXPECT_EQ(newest_whole_checkpoint(activity_of(series, Thresholds()))->step, 30);
+  EXPECT_EQ(newest_whole_checkpoint(Activity()), nullptr);
+}
+
 TEST(DraftCost, FlopPerTokenAsTabled) {
   DraftShape shape;
   shape.hidden = 7168;

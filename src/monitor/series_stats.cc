@@ -48,4 +48,22 @@ std::size_t count_spikes(const std::vector<MetricSample>& samples, double z, std
   return spikes;
 }
 
+std::vector<MetricSample> with_extremes(const std::vector<MetricSample>& samples, std::size_t most) {
+  if (samples.size() <= most) return samples;
+  std::vector<MetricSample> out;
+  const std::size_t stretches = std::max<std::size_t>(1, most / 2);
+  for (std::size_t s = 0; s < stretches; ++s) {
+    const std::size_t begin = s * samples.size() / stretches, end = (s + 1) * samples.size() / stretches;
+    std::size_t low = begin, high = begin;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (!std::isfinite(samples[high].value)) break;  // not finite is the greatest of all
+      if (!(samples[i].value >= samples[low].value)) low = std::isfinite(samples[i].value) ? i : low;
+      if (!std::isfinite(samples[i].value) || samples[i].value > samples[high].value) high = i;
+    }
+    out.push_back(samples[std::min(low, high)]);
+    if (low != high) out.push_back(samples[std::max(low, high)]);
+  }
+  return out;
+}
+
 }  // namespace eaglet::monitor

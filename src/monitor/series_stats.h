@@ -19,4 +19,8 @@ Ends quarter_medians(const std::vector<MetricSample>& samples);
 /// than a fifth above their level.
 std::size_t count_spikes(const std::vector<MetricSample>& samples, double z, std::size_t window);
 
+/// At most `most` samples (at least 2) that show the same curve: of each stretch the least and the greatest,
+/// in their order, so that a spike or a value that is not finite is never thinned away.
+std::vector<MetricSample> with_extremes(const std::vector<MetricSample>& samples, std::size_t most);
+
 }  // namespace eaglet::monitor

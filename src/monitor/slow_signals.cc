@@ -36,6 +36,7 @@ SlowPoint slow_point_of(const RunView& view, const LogFacts& log) {
 
 void SlowSignals::add(double began_since_boot, RunView* view, RunSeries* series) {
   view->host.package_joules = package_.joules();
+  idle_.add(*view, &series->idle_watts);
   if (view->monotonic >= next_kernel_ && !std::isnan(began_since_boot)) {
     next_kernel_ = view->monotonic + kKernelSeconds;
     kernel_.poll(began_since_boot, &lines_);

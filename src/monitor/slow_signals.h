@@ -1,5 +1,6 @@
 #pragma once
 
+#include "monitor/idle_power.h"
 #include "monitor/kernel_log.h"
 #include "monitor/package_energy.h"
 #include "monitor/view.h"
@@ -22,6 +23,7 @@ class SlowSignals {
  private:
   KernelLog kernel_;
   PackageEnergy package_;
+  IdlePower idle_;
   std::vector<KernelLine> lines_;
   double next_kernel_ = -1, next_slow_ = -1, report_time_ = kNotKnown;
 };

@@ -9,7 +9,10 @@
 #include "base/test_directory.h"
 #include "formats/npy.h"
 #include "formats/safetensors.h"
+#include "monitor/activity.h"
 #include "monitor/data_look.h"
+#include "monitor/idle_power.h"
+#include "monitor/verdict.h"
 
 namespace eaglet::monitor {
 namespace {
@@ -85,6 +88,84 @@ TEST(PackageEnergy, AddsPackagesAndWraps) {
   EXPECT_DOUBLE_EQ(energy.joules(), 2);
   write(dir + "/intel-rapl:1/energy_uj", "500000\n");
   EXPECT_DOUBLE_EQ(energy.joules(), 2 + 8.5) << "one counter began anew";
+}
+
+RunView device_view(double t, double watts, bool used, double busy = 0) {
+  RunView view;
+  view.monotonic = t;
+  view.devices.emplace();
+  view.device_processes.emplace();
+  DeviceView device;
+  device.index = 0;
+  device.busy_pct = busy;
+  device.power_w = watts;
+  device.limit_w = 700;
+  view.devices->push_back(device);
+  if (used) view.device_processes->push_back({7, 0, 1e9});
+  return view;
+}
+
+TEST(IdlePower, TheLowestWholeMinuteWithoutAProcess) {
+  IdlePower idle;
+  std::map<std::int64_t, double> watts;
+  double t = 0;
+  const auto pass = [&](int seconds, double draw, bool used, double busy = 0) {
+    for (int i = 0; i < seconds; ++i) idle.add(device_view(t++, draw, used, busy), &watts);
+  };
+  pass(50, 120, false);
+  EXPECT_TRUE(watts.empty()) << "not yet a minute";
+  pass(5, 40, true);
+  pass(50, 120, false);
+  EXPECT_TRUE(watts.empty()) << "a process came between";
+  pass(30, 120, false);
+  EXPECT_DOUBLE_EQ(watts[0], 120);
+  pass(90, 70, false);
+  EXPECT_DOUBLE_EQ(watts[0], 70);
+  pass(90, 110, false);
+  EXPECT_DOUBLE_EQ(watts[0], 70) << "the lowest stays";
+  pass(90, 30, false, 40);
+  EXPECT_DOUBLE_EQ(watts[0], 70) << "busy is not idle, whoever it is";
+}
+
+TEST(IdlePower, TheShareAboveIdleIsMeasuredFromIt) {
+  RunSeries series;
+  for (int t = 0; t < 10; ++t) series.views.push_back(device_view(t, 310, true, 95));
+  const Thresholds thresholds;
+  EXPECT_NEAR(activity_of(series, thresholds).above_idle, 240.0 / 630, 1e-9) << "70 W: a tenth of the limit";
+  series.idle_watts[0] = 120;
+  EXPECT_NEAR(activity_of(series, thresholds).above_idle, 190.0 / 580, 1e-9);
+  series.idle_watts[0] = 400;
+  EXPECT_NEAR(activity_of(series, thresholds).above_idle, 240.0 / 630, 1e-9) << "no idle board draws that";
+}
+
+TEST(Mfu, AgainstADeclaredPeakWithoutAGpu) {
+  RunSeries series;
+  series.log_known = true;
+  series.log.metrics["tokens_per_second"] = {{100, 1, 500}};
+  series.config = Json{{"hidden_size", 576},
+                       {"num_heads", 9},
+                       {"num_kv_heads", 3},
+                       {"head_dim", 64},
+                       {"intermediate_size", 1536},
+                       {"draft_vocab_size", 32000},
+                       {"ttt_steps", 3},
+                       {"train_samples", 1},
+                       {"real_tokens", 1024},
+                       {"fill_ratio", 0.5}};
+  RunView view;
+  view.monotonic = 1;
+  series.views.push_back(view);
+  const auto mfu = [&](const Thresholds& thresholds) -> std::string {
+    for (const Judgement& j : make_verdict(series, thresholds).judgements)
+      if (j.name == "mfu") return j.reason;
+    return {};
+  };
+  EXPECT_EQ(mfu(Thresholds()), "") << "what a CPU can do is not known by name";
+  Thresholds declared;
+  declared.peak_tflops = 0.9;
+  // 0.457 GFLOP a token (the table of FLOP counts), 500 tokens/s, half of the positions padding.
+  EXPECT_EQ(mfu(declared),
+            "MFU 25 %, 51 % with the padding (500 tokens/s x 0.457 GFLOP of 0.9 TFLOP/s declared)");
 }
 
 TEST(SlowSignals, OnePointEachHalfMinuteAndTheReportOnce) {

@@ -17,12 +17,15 @@ struct Thresholds {
   double start_seconds = 120, stall_min_seconds = 60, stall_step_factor = 10, stall_gap_factor = 3;
   double compile_seconds = 900, recompile_seconds = 600, load_seconds = 180, save_seconds = 120;
   double drain_seconds = 600, validate_seconds = 600;
-  double save_bytes_per_second = 50e6, quiet_bytes_per_second = 10e3;
+  double load_bytes_per_second = 100e6, save_bytes_per_second = 50e6, quiet_bytes_per_second = 10e3;
   double settle_seconds = 30, artifact_seconds = 120, orphan_age_seconds = 10;
   double stale_gpu_bytes = 1e9, memory_change_bytes = 64e6;
   double disk_free_checkpoints = 2, disk_free_warn = 0.10;
   double memory_crit = 0.95, shm_crit = 0.90, gpu_memory_warn = 0.97, gpu_memory_room = 0.6;
   double run_wait_warn = 0.20, throttled_warn = 0.10;
+  double memory_pressure_warn = 0.10;  // of the time something waits for memory to be freed
+  double peak_tflops = 0;              // of one rank's device, for MFU; 0: by the device's name
+  double mfu_warn = 0.15, mfu_power_factor = 3;
   double fill_warn = 0.7, fill_headline = 0.5, coverage_warn = 0.95;
   double first_loss_lo = 0.85, first_loss_hi = 1.25, warm_loss_max = 0.6;
   double trend_points = 10, trend_steps = 300, diverge_factor = 1.3, diverge_points = 50;
@@ -31,6 +34,7 @@ struct Thresholds {
   double fetch_warn = 0.1, fetch_crit = 0.3, speed_drop = 0.2, tau_drop = 0.03, straggler_ratio = 1.5;
   double lr_tolerance = 0.02;
   double growth_warn = 0.01, growth_seconds = 1800, energy_rise = 0.2;
+  double defunct_seconds = 10;    // a parent collects its child within that
   double rank_gone_seconds = 15;  // ranks that end do not all end at once
   double launch_core = 0.85;      // a rank that keeps one core this busy is bound by its own launches
   double plateau_steps = 1000, plateau_gain = 0.005, clip_share = 0.9;

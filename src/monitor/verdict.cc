@@ -38,7 +38,7 @@ void set_progress(const RunSeries& series, const RunConfig& config, Verdict* ver
 }
 
 /// The state's own cause, unless the state is fine and a layer is not.
-void set_headline(Verdict* verdict) {
+void set_headline(const Thresholds& thresholds, Verdict* verdict) {
   verdict->headline = verdict->state.cause;
   verdict->advice = verdict->state.advice;
   verdict->next = verdict->state.next;
@@ -51,6 +51,10 @@ void set_headline(Verdict* verdict) {
           first == nullptr && bad != nullptr && bad->level == wanted)
         first = bad;
   if (first == nullptr) return;
+  // Most of the work being padding outweighs every other warning: nothing else is worth as many hours.
+  if (first->level == Level::kWarn)
+    for (const Judgement& j : verdict->judgements)
+      if (j.name == "packing" && j.level == Level::kWarn && j.value < thresholds.fill_headline) first = &j;
   verdict->headline = std::string(layer_word(first->layer)) + ": " + first->reason;
   verdict->advice = first->advice;
   if (!first->next.empty())
@@ -80,6 +84,7 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
   append(&verdict.judgements, judge_process(whole));
   const bool there = verdict.state.state != RunState::kDead && verdict.state.state != RunState::kFinished;
   if (there) append(&verdict.judgements, judge_hardware(whole));
+  if (there) append(&verdict.judgements, judge_useful_work(whole));
   append(&verdict.judgements, judge_host(whole));
   append(&verdict.judgements, judge_slow(whole));
   append(&verdict.judgements, judge_configuration(whole));
@@ -88,7 +93,7 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
   append(&verdict.judgements, judge_outcome(whole));
   set_progress(series, config, &verdict);
   for (const Judgement& j : verdict.judgements) verdict.level = worse(verdict.level, j.level);
-  set_headline(&verdict);
+  set_headline(thresholds, &verdict);
   return verdict;
 }
 

@@ -130,7 +130,8 @@ void fields(Io& io, RankActivity& r) {
 template <class Io>
 void fields(Io& io, DeviceActivity& d) {
   io("index", d.index), io("name", d.name), io("busy_pct", d.busy_pct), io("power_w", d.power_w);
-  io("limit_w", d.limit_w), io("above_idle", d.above_idle), io("used_bytes", d.used_bytes);
+  io("limit_w", d.limit_w), io("idle_w", d.idle_w), io("above_idle", d.above_idle);
+  io("used_bytes", d.used_bytes);
   io("total_bytes", d.total_bytes), io("change_bytes", d.change_bytes), io("tensor_pct", d.tensor_pct);
 }
 template <class Io>

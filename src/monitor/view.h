@@ -32,6 +32,7 @@ struct ProcessView {
   std::int64_t rank = -1;
   std::string run_id;
   bool holds_device = false;  // has a GPU's device file open
+  bool files_known = false;   // its descriptors could be read: holds_device is the truth
 };
 
 /// One GPU at one moment.
@@ -65,7 +66,15 @@ struct FileView {
 struct HostView {
   double cores = kNotKnown, quota_cores = kNotKnown, throttled_seconds = kNotKnown;
   double memory_total = kNotKnown, memory_available = kNotKnown;
-  double cgroup_bytes = kNotKnown, cgroup_limit = kNotKnown, oom_kills = kNotKnown;
+  // Without the pages of files, which the kernel gives back: a run that reads much fills a container with
+  // them.
+  double cgroup_bytes = kNotKnown;
+  double cgroup_limit = kNotKnown, oom_kills = kNotKnown;
+  // Pressure (PSI), seconds since boot: some task waited for it; all that were not idle did.
+  double cpu_some_seconds = kNotKnown, cpu_full_seconds = kNotKnown;
+  double memory_some_seconds = kNotKnown, memory_full_seconds = kNotKnown;
+  bool pressure_of_container = false;  // of the run's own cgroup, not of the whole machine
+  double network_bytes = kNotKnown;    // in and out, without the loopback
   double shm_bytes = kNotKnown, shm_total = kNotKnown;
   double disk_free = kNotKnown, disk_total = kNotKnown;      // where checkpoints go
   double inodes_free = kNotKnown, inodes_total = kNotKnown;  // the same for the number of files
@@ -96,8 +105,18 @@ struct DataSeen {
   std::int64_t target_ids = -1;  // true entries of t2d
   bool maps_agree = false;       // ids ascend, and each is one that t2d has
   std::int64_t layers = -1, hidden = -1;
-  std::string looked_at;  // the checkpoint whose maps were read last
+  std::int64_t rows = -1, tokens = -1;  // of that file: rows of states, token ids beside them
+  std::string looked_at;                // the checkpoint whose maps were read last
   bool looked = false;
+};
+
+/// The port by which ranks find each other, and who listens there (port_look.h).
+struct PortSeen {
+  std::int64_t port = -1;    // MASTER_PORT of the run; -1: it has none, or not on this machine
+  bool taken = false;        // somebody listens who is not of this run
+  std::int64_t pid = -1;     // that process; -1: another user's, or not found
+  std::int64_t user = -1;    // whose socket it is
+  std::string run_id, name;  // of that process
 };
 
 /// How far the log was at one moment.
@@ -130,6 +149,7 @@ struct RunSeries {
   LogFacts log;
   bool log_known = false;
   std::string log_path, output_dir;
+  bool log_deleted = false;   // what the run prints goes to a file that has no name any more
   std::string log_read_note;  // "log of 200 MB: the first 0.3 and the last 4 MB were read"
   std::optional<Json> config;
   std::string config_path;
@@ -141,6 +161,9 @@ struct RunSeries {
   std::vector<SlowPoint> slow;
   std::optional<std::vector<KernelLine>> kernel;  // since the run began; nullopt: not readable here
   DataSeen data;
+  PortSeen port;
+  std::map<std::int64_t, double>
+      idle_watts;                        // by device: lowest minute seen without a process (idle_power.h)
   double served_acceptance = kNotKnown;  // tokens per pass on a server, as the run's report says
   double run_began = kNotKnown;          // wall clock of the root process's start
 };
