@@ -3,8 +3,8 @@
 #include "monitor/metric_tables.h"
 #include "monitor/saved_tables.h"
 
-// Tables that people save and mail, the kernel's log, and the metric files of trainers: the first byte says which.
-// None of them may fail.
+// Tables that people save and mail, the kernel's log, and the metric files of trainers: the first byte says
+// which. None of them may fail.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   using namespace eaglet::monitor;
   if (bytes == 0) return 0;

@@ -56,9 +56,10 @@ class Frame {
       overview();
     const auto rows = static_cast<std::size_t>(std::max(2, style_.rows));
     lines_.resize(rows - 1);
-    add_dim("q quit  space pause  1 overview  2 log  3 events  4 GPUs and ranks  ? help" +
-            std::string(style_.paused ? "   PAUSED" : "") +
-            (style_.zoom > 1 ? fmt::format("   newest 1/{}", style_.zoom) : ""));
+    // What the keys changed stands first, where no narrow screen cuts it off.
+    add_dim(std::string(style_.paused ? "PAUSED  " : "") +
+            (style_.zoom > 1 ? fmt::format("newest 1/{}  ", style_.zoom) : "") +
+            "q quit  space pause  1 overview  2 log  3 events  4 GPUs and ranks  ? help");
     lines_.resize(rows);
     return std::move(lines_);
   }

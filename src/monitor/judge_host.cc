@@ -100,6 +100,7 @@ void add_pressure(const Case& c, Judgements* all) {
   const double limit = c.thresholds.run_wait_warn;
   add("cpu_pressure", full > 0 ? full : some, full > limit, limit, std::move(reason),
       "the container's CPU quota stops it: raise the quota, or fewer threads and workers");
+  if (!container) all->back().threshold = "none: of the whole machine";
 }
 
 /// Traffic of the machine: told where ranks run on several machines, or where it is much.

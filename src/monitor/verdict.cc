@@ -63,6 +63,11 @@ void set_headline(const Thresholds& thresholds, Verdict* verdict) {
     verdict->next = first->advice;
 }
 
+/// What is worth a word in one line only when it is bad; --all tells it always.
+bool is_detail(const Judgement& j) {
+  return j.name == "log" || j.name == "run_wait" || j.name == "memory_pressure" || j.name == "cpu_pressure";
+}
+
 }  // namespace
 
 Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
@@ -137,7 +142,7 @@ std::string layer_text(const Verdict& verdict, Layer layer) {
     for (const Judgement& j : verdict.judgements) {
       // Where the loss went is said however few points there are.
       const bool wanted_here = j.level == wanted || (wanted == Level::kOk && j.name == "trend");
-      if (j.layer != layer || !wanted_here || shown >= 5 || j.name == "log") continue;
+      if (j.layer != layer || !wanted_here || shown >= 5 || is_detail(j)) continue;
       text += (text.empty() ? "" : ", ") + j.reason;
       ++shown;
     }
