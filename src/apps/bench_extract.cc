@@ -77,7 +77,7 @@ double peak_rss_bytes() {
 Result<ForwardOptions> arithmetic(const BenchExtractFlags& flags) {
   ForwardOptions options;
   options.deterministic = flags.deterministic;
-  options.compute_type = fastest_compute_type();
+  options.compute_type = multiplies_bf16() ? ComputeType::kBf16 : ComputeType::kF32;
   if (flags.compute_type != "auto") {
     EAGLET_ASSIGN_OR_RETURN(options.compute_type, parse_compute_type(flags.compute_type));
   }

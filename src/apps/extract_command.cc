@@ -94,7 +94,7 @@ void add_common_flags(CLI::App& app, ExtractOptions* o) {
                  "folder")
       ->capture_default_str();
   app.add_option("--compute-type", o->compute_type,
-                 "native: products in f32 or bf16 (sums are fp32); auto: the faster, measured now")
+                 "native: products in f32 or bf16 (sums are fp32); auto: bf16 where the processor has it")
       ->capture_default_str();
   app.add_flag(
          "--deterministic,--no-deterministic{false}", o->deterministic,

@@ -14,6 +14,9 @@ const char* compute_type_name(ComputeType type);
 /// "f32" or "bf16".
 Result<ComputeType> parse_compute_type(const std::string& name);
 
+/// Does this processor multiply bf16 by itself (oneDNN would else emulate it)? Always the same answer here.
+bool multiplies_bf16();
+
 /// Speed of a product of a training step's kind (256 rows, weights packed before), in operations per second.
 /// 0 when this processor has no way of its own to multiply in the type: oneDNN would emulate it.
 double measured_product_flops(ComputeType type);

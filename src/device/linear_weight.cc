@@ -419,13 +419,13 @@ class ProductTimer {
   double best_seconds_ = 1e30;
 };
 
-bool multiplies_bf16() {
-  return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16;
-}
-
 constexpr int kTurns = 10, kRoundsOfATurn = 10;
 
 }  // namespace
+
+bool multiplies_bf16() {
+  return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16;
+}
 
 double measured_product_flops(ComputeType type) {
   if (type == ComputeType::kBf16 && !multiplies_bf16()) return 0;

@@ -36,13 +36,14 @@ struct ExtractOptions {
   bool drop_unsupervised = false;    // no states that no drafting step can reach
   std::string writer;  // "2/4": the second of four processes that share the documents by their ids
   int threads = 0;
-  std::string weights = "auto";       // auto | stored | f16 | f32: TargetWeightsAs
-  std::string engine = "auto";        // auto | native | llama: auto is native for a transformers folder
-  std::string memory;                 // native: weights and activations, as 4G; empty: half of what is free
-  std::string compute_type = "auto";  // native: products in f32 or bf16; auto: what is faster here
-  bool deterministic = true;          // native: the same bits in passes of any size
-  bool force = false;                 // go on although the forecast does not fit the disk
-  std::vector<std::string> servers;   // empty: the embedded target makes the states
+  std::string weights = "auto";  // auto | stored | f16 | f32: TargetWeightsAs
+  std::string engine = "auto";   // auto | native | llama: auto is native for a transformers folder
+  std::string memory;            // native: weights and activations, as 4G; empty: half of what is free
+  std::string compute_type =
+      "auto";                        // native: products in f32 or bf16; auto: bf16 where the processor has it
+  bool deterministic = true;         // native: the same bits in passes of any size
+  bool force = false;                // go on although the forecast does not fit the disk
+  std::vector<std::string> servers;  // empty: the embedded target makes the states
   StatesServerOptions server;
 };
 

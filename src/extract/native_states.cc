@@ -24,8 +24,10 @@ void keep_slot(std::int64_t tokens, std::int64_t slots, std::int64_t hidden, std
   });
 }
 
+// Not by measurement, which may say one thing today and another tomorrow: a store that is gone on with would
+// hold states of two kinds.
 Result<ComputeType> native_compute_type(const std::string& name) {
-  if (name == "auto") return fastest_compute_type();
+  if (name == "auto") return multiplies_bf16() ? ComputeType::kBf16 : ComputeType::kF32;
   return parse_compute_type(name);
 }
 
