@@ -136,6 +136,12 @@ def killed(root):
 
 
 def bad_input(root):
+    write_documents(f"{root}/m.jsonl", 96, 3)
+    must(extract(f"{TARGETS}/llama_tied", f"{root}/m.jsonl", f"{root}/mixed", "--compute-type", "f32"))
+    write_documents(f"{root}/m.jsonl", 96, 5)
+    refused(extract(f"{TARGETS}/llama_tied", f"{root}/m.jsonl", f"{root}/mixed", "--compute-type", "bf16"), 78, "products in f32", "--compute-type")
+    must(extract(f"{TARGETS}/llama_tied", f"{root}/m.jsonl", f"{root}/mixed", "--compute-type", "f32"))
+    assert len(read_store(f"{root}/mixed")) == 5
     write_documents(f"{root}/c.jsonl", 96, 4)
     good = f"{TARGETS}/qwen3"
     refused(extract(good, f"{root}/c.jsonl", f"{root}/x", "--memory", "10K"), 73, "--memory")

@@ -12,6 +12,7 @@
 #include "extract/extract_work.h"
 #include "extract/native_states.h"
 #include "extract/server_states.h"
+#include "extract/states_maker.h"
 #include "formats/conversations.h"
 #include "formats/layer_ids.h"
 #include "formats/target_model.h"
@@ -62,6 +63,7 @@ Status take_states_with_llama(ExtractWork* work, const ExtractOptions& options, 
   double synced = start;
   std::int64_t tokens = 0;
   std::uint64_t finished = 0;
+  EAGLET_RETURN_IF_ERROR(agree_on_maker(options.store_path, "libllama, weights " + options.weights));
   EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<StateTaker> taker,
                           StateTaker::create(*target, {header.aux_layers, work->longest}));
   for (Conversation& document : work->documents) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "device/threads.h"
+#include "extract/states_maker.h"
 #include "tensor/dtype.h"
 #include "verifier/widened_copy.h"
 
@@ -102,6 +103,8 @@ Status take_states_natively(ExtractWork* work, const ExtractOptions& options, co
   arithmetic.deterministic = options.deterministic;
   EAGLET_ASSIGN_OR_RETURN(arithmetic.compute_type, native_compute_type(options.compute_type));
   EAGLET_ASSIGN_OR_RETURN(const auto target, TargetForward::open(options.model_path, arithmetic));
+  EAGLET_RETURN_IF_ERROR(agree_on_maker(
+      options.store_path, std::string("native, products in ") + compute_type_name(arithmetic.compute_type)));
   std::uint64_t memory = available_memory_bytes() / 2;
   if (!options.memory.empty()) {
     EAGLET_ASSIGN_OR_RETURN(memory, parse_memory(options.memory));
