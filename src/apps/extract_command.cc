@@ -36,6 +36,8 @@ void print(const ExtractReport& report, const ExtractOptions& options) {
     fmt::print("  {} requests, {} files taken that an earlier run had asked for\n", report.asked,
                report.taken_over);
   for (const auto& [reason, count] : report.left_out) fmt::print("  left out: {} {}\n", count, reason);
+  for (const auto& [id, file] : report.left_behind)
+    fmt::print("  still locked, left behind: {} ({})\n", file, id);
 }
 
 void print(const TakeInReport& report, const TakeInOptions& options) {
@@ -129,7 +131,8 @@ void add_server_flags(CLI::App& app, ExtractOptions* o) {
 
 void add_take_in_flags(CLI::App& app, ExtractFlags* flags) {
   TakeInOptions* o = &flags->take;
-  app.add_option("--from", o->from, "take in states of another tool: vllm, speculators, specforge, modelopt, nemo");
+  app.add_option("--from", o->from,
+                 "take in states of another tool: vllm, speculators, specforge, modelopt, nemo");
   app.add_option("DIR", o->states_path, "with --from: the folder of states");
   app.add_flag("--check", o->check_only, "only look at the states; nothing is written");
   app.add_flag("--strict", flags->strict, "fail when any file is refused");
