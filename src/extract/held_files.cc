@@ -9,7 +9,7 @@
 
 namespace eaglet {
 namespace {
-constexpr std::chrono::milliseconds kPause(50);
+constexpr std::chrono::milliseconds kBetweenLooks(50);
 }  // namespace
 
 Status HeldFiles::settle(const StatesFolder& folder, double until,
@@ -25,7 +25,7 @@ Status HeldFiles::settle(const StatesFolder& folder, double until,
       line = lines_.erase(line);
     }
     if (lines_.empty() || monotonic_seconds() >= until || interrupted()) break;
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kBetweenLooks);
   }
   return {};
 }
