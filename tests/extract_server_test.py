@@ -1,5 +1,6 @@
 """eaglet extract --server: states from a (scripted) vLLM with its hidden-states connector. What is stored is what the server wrote,
 nothing is asked twice, its files go when they are taken, and what it names outside of --states-dir is neither opened nor deleted."""
+import fcntl
 import json
 import os
 import resource
@@ -8,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -227,6 +229,51 @@ def bad_files(place):
     place.check_store(left_out)
 
 
+def locked(place):
+    """Locks that get free late, or never: such a file is named and kept for the next run, its document asked for once more."""
+    held = {}
+
+    def keep_lock(reply, key, ids, seconds=None):
+        path = reply["kv_transfer_params"]["hidden_states_path"]
+        lock = open(path + ".lock", "w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with open(path, "wb") as file:
+            file.write(script.good(ids))
+        held.setdefault(key, []).append((path, lock))
+        if seconds:
+            threading.Timer(seconds, lock.close).start()
+        return Answer(reply)
+
+    def odd(number, ids):
+        key = next(row["id"] for row in place.rows if row["input_ids"] == ids)
+        if key == "d4" and key not in held:  # the second asking brings good states
+            return lambda reply: keep_lock(reply, key, ids)
+        if key == "d8":
+            return lambda reply: keep_lock(reply, key, ids)
+        if key == "d12":  # free a little after both askings are given up
+            return lambda reply: keep_lock(reply, key, ids, seconds=1.4)
+        return None
+
+    script = place.connector(odd)
+    with Server(script, owner="vllm") as server:
+        done = place.run(server, "--json", "--wait-seconds", "1")
+        report = json.loads(done.stdout)
+        assert report["documents"] == 23 and report["left_out"] == {"locked": 1}, report
+        stuck = {path for key in ("d4", "d8") for path, _ in held[key]}
+        assert {line["file"] for line in report["left_behind"]} == stuck and len(stuck) == 3, (report, stuck)
+        assert sorted(name for name in place.left() if name.endswith("tensors")) == sorted(map(os.path.basename, stuck)), place.left()
+        assert "3 files of states stay in" in done.stderr and "server_files.jsonl names them" in done.stderr, done.stderr
+        place.check_store({"d8"})
+        for path, lock in held["d4"] + held["d8"]:
+            lock.close()
+        asked = len(script.asked)
+        report = json.loads(place.run(server, "--json").stdout)
+        assert report["taken_over"] == 1 and report["requests"] == 0 and report["documents"] == 24, report
+        assert report["left_behind"] == [] and len(script.asked) == asked and place.left() == [], (report, place.left())
+    place.check_store()
+    assert not os.path.exists(f"{place.store}/server_files.jsonl")
+
+
 def hopeless(place):
     """A server without the connector, one that is no vLLM, a wrong key, a folder that is not there: told at once, with what to do."""
     with Server(lambda route, request: Answer({"choices": [{"text": "x"}]}), owner="vllm") as server:
@@ -251,7 +298,7 @@ def hopeless(place):
 
 
 def main():
-    for test in (whole, killed, full_disk, refused_paths, bad_files, hopeless):
+    for test in (whole, killed, full_disk, refused_paths, bad_files, locked, hopeless):
         with tempfile.TemporaryDirectory(prefix="eaglet-extract-server-") as root:
             start = time.monotonic()
             test(Place(root))

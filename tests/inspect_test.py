@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """eaglet inspect as a user calls it: what it prints, and with which code it ends."""
+import gzip
 import json
 import os
 import subprocess
@@ -66,6 +67,27 @@ def other_tools():
         expect(65, os.path.join(npy, "t2d.npy"))
 
 
+def packed_rows():
+    """Conversations and prompts in every packing that generate and extract read, and folders of other tools' states."""
+    arrow = look(os.path.join(SOURCE, "testdata", "arrow", "tokens"))
+    assert arrow["kind"] == "conversations" and arrow["usable"] == 7 and arrow["supervised_tokens"] > 0, arrow
+    assert look(os.path.join(SOURCE, "testdata", "arrow", "large.arrow"))["tokens"] == arrow["tokens"]
+    with tempfile.TemporaryDirectory() as folder:
+        packed = os.path.join(folder, "prompts.json.gz")
+        with gzip.open(packed, "wt") as file:
+            json.dump([{"conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]},
+                       {"messages": [{"role": "user", "content": "And?"}]}], file)
+        assert look(packed)["kind"] == "prompts", look(packed)
+        noise = os.path.join(folder, "noise.gz")
+        with gzip.open(noise, "wt") as file:
+            file.write("no row at all\n")
+        expect(65, noise)
+    for name, files, holds in (("specforge", 3, "SpecForge"), ("vllm", 3, "hidden states of one document"), ("modelopt_hf", 3, "Model-Optimizer")):
+        seen = look(os.path.join(SOURCE, "testdata", "states", name))
+        assert seen["kind"] == "folder of state files" and seen["files"] == files and holds in seen["holds"], seen
+        assert "--check" in seen["look_at_all"], seen
+
+
 def main():
     states = os.path.join(CASES, "09-unusable-state-files")
     good = expect(0, os.path.join(states, "hs_6.safetensors"), "--verify")
@@ -97,6 +119,7 @@ def main():
             os.chmod(closed, 0)
             expect(77, closed)
     other_tools()
+    packed_rows()
     print("inspect: ok")
 
 

@@ -36,6 +36,8 @@ void print(const ExtractReport& report, const ExtractOptions& options) {
     fmt::print("  {} requests, {} files taken that an earlier run had asked for\n", report.asked,
                report.taken_over);
   for (const auto& [reason, count] : report.left_out) fmt::print("  left out: {} {}\n", count, reason);
+  for (const auto& [id, file] : report.left_behind)
+    fmt::print("  still locked, left behind: {} ({})\n", file, id);
 }
 
 void print(const TakeInReport& report, const TakeInOptions& options) {

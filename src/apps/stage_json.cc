@@ -65,10 +65,12 @@ Json extract_json(const ExtractReport& r) {
           {"state_bytes", r.state_bytes},
           {"seconds", r.seconds},
           {"tokens_per_second", r.tokens_per_second}};
-  if (r.asked + r.taken_over == 0 && r.left_out.empty()) return json;
+  if (r.asked + r.taken_over == 0 && r.left_out.empty() && r.left_behind.empty()) return json;
   json["requests"] = r.asked;
   json["taken_over"] = r.taken_over;
   json["left_out"] = Json(r.left_out);
+  json["left_behind"] = Json::array();
+  for (const auto& [id, file] : r.left_behind) json["left_behind"].push_back({{"id", id}, {"file", file}});
   return json;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/hash.h"
@@ -53,9 +54,11 @@ struct ExtractReport {
   std::int64_t tokens = 0, supervised_tokens = 0;  // whole store
   std::uint64_t state_bytes = 0;                   // whole store on disk
   double seconds = 0, tokens_per_second = 0;       // this run
-  // From servers only: requests, files of an earlier run taken without one, documents left out by reason.
+  // From servers only: requests, files of an earlier run taken without one, documents left out by reason;
+  // document and name of each file that stays in the servers' folder because its lock never got free.
   std::int64_t asked = 0, taken_over = 0;
   std::map<std::string, std::int64_t> left_out;
+  std::vector<std::pair<std::string, std::string>> left_behind;
 };
 
 /// Form, shard size and sharing of a store as the options say. kUsage for an unknown form or a wrong "k/n".

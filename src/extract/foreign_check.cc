@@ -149,6 +149,10 @@ StatesVerdict check_foreign(const ForeignStates& states, const Conversation* con
   return check_numbers(states, used);
 }
 
+bool states_locked(const std::string& path) {
+  return is_locked(path + ".lock");
+}
+
 Result<ForeignStates> open_when_ready(StatesLayout layout, const std::string& path, double wait_seconds) {
   const double end = monotonic_seconds() + wait_seconds;
   const std::string lock = path + ".lock";

@@ -57,6 +57,9 @@ class ConversationIndex {
 StatesVerdict check_foreign(const ForeignStates& states, const Conversation* conversation, std::int64_t limit,
                             const std::vector<std::size_t>& used = {});
 
+/// Whether a process holds the lock beside a file of states.
+bool states_locked(const std::string& path);
+
 /// Opens a file of states. When its writer holds the lock beside it, or it is unreadable and still changing,
 /// it is tried again for at most `wait_seconds`. A lock file that nobody holds means nothing.
 Result<ForeignStates> open_when_ready(StatesLayout layout, const std::string& path, double wait_seconds);

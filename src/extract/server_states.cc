@@ -17,11 +17,12 @@
 #include "extract/extract_work.h"
 #include "extract/foreign_check.h"
 #include "extract/foreign_slots.h"
+#include "extract/held_files.h"
+#include "extract/left_out.h"
 #include "extract/states_folder.h"
 #include "extract/states_journal.h"
 #include "extract/states_request.h"
 #include "extract/states_servers.h"
-#include "formats/json.h"
 
 namespace eaglet {
 namespace {
@@ -54,7 +55,8 @@ class ServerStates {
       report_.seconds = monotonic_seconds() - start;
       EAGLET_RETURN_IF_ERROR(finish(status));
     }
-    EAGLET_RETURN_IF_ERROR(journal_->end());
+    if (work_.documents.empty()) EAGLET_RETURN_IF_ERROR(last_look());
+    EAGLET_RETURN_IF_ERROR(journal_->end(held_.lines()));
     EAGLET_RETURN_IF_ERROR(writer_->finish());
     EAGLET_RETURN_IF_ERROR(add_totals(options_, &report_));
     if (!work_.documents.empty())
@@ -104,20 +106,20 @@ class ServerStates {
   Status take_up_files() {
     EAGLET_ASSIGN_OR_RETURN(StatesJournal journal, StatesJournal::open(options_.store_path, options_.writer));
     journal_.emplace(std::move(journal));
-    std::unordered_map<std::string, std::size_t> by_id;
-    for (std::size_t i = 0; i < work_.documents.size(); ++i) by_id.emplace(work_.documents[i].id, i);
+    for (std::size_t i = 0; i < work_.documents.size(); ++i) by_id_.emplace(work_.documents[i].id, i);
     asked_.resize(work_.documents.size(), false);
+    in_store_.resize(work_.documents.size(), false);
     // The newest file of a document counts. One that is not there yet may still be on its way to the disk.
     for (auto line = journal_->left().rbegin(); line != journal_->left().rend(); ++line) {
       const auto& [id, name] = *line;
       const auto real = folder_->resolve(name);
       if (!real.ok() && real.status().code() != StatusCode::kNotFound) continue;
-      if (const auto it = by_id.find(id); it != by_id.end() && !asked_[it->second]) {
+      if (const auto it = by_id_.find(id); it != by_id_.end() && !asked_[it->second]) {
         asked_[it->second] = true;
         ++report_.taken_over;
         named_.push_back({it->second, name, monotonic_seconds() + options_.server.wait_seconds, 0});
       } else if (real.ok()) {
-        EAGLET_RETURN_IF_ERROR(folder_->remove(*real));
+        held_.add(id, name);  // nobody needs it: it goes at the end, when nobody holds it
       }
     }
     if (report_.taken_over > 0)
@@ -208,16 +210,20 @@ class ServerStates {
       if (outside)
         leave_out(named.document, named.name, "refused path", real.status().what());
       else
-        bad(named, "no file", real.status().what());
+        drop(named, "no file", real.status().what());
       return true;
     }
     auto states = open_when_ready(StatesLayout::kVllm, *real, 0);
     if (!states.ok()) {
       const bool locked = states.status().code() == StatusCode::kBusy;
       if (!late && (locked || states.status().code() == StatusCode::kDataLoss)) return false;
-      // A writer that still holds its lock may go on writing: its file is left alone.
-      if (!locked) remove(*real);
-      bad(named, locked ? "locked" : "cut/empty/header", states.status().what());
+      // A writer that still holds its lock may go on writing.
+      if (locked) {
+        drop(named, "locked", states.status().what());
+      } else {
+        remove(*real);
+        bad(named, "cut/empty/header", states.status().what());
+      }
       return true;
     }
     const StatesVerdict verdict = judge(*states, work_.documents[named.document]);
@@ -240,6 +246,7 @@ class ServerStates {
   }
 
   void keep(std::size_t document, const ForeignStates& states, const std::string& real) {
+    if (in_store_[document]) return remove(real);  // an earlier file came late, after all
     const Conversation& row = work_.documents[document];
     DocumentStates taken;
     taken.id = row.id;
@@ -254,6 +261,23 @@ class ServerStates {
     ++taken_;
     failed_in_a_row_ = 0;
     tokens_ += static_cast<std::int64_t>(row.input_ids.size());
+    in_store_[document] = true;
+  }
+
+  /// Not to be waited for any longer, but not to be deleted either: it is looked at again at the end.
+  void drop(const NamedStates& named, const std::string& problem, const std::string& reason) {
+    held_.add(work_.documents[named.document].id, named.name);
+    bad(named, problem, reason);
+    if (held_.lines().size() < enough_failures()) return;
+    if (const Status status = settle_held(0); !status.ok()) return stop(status);
+    if (held_.lines().size() >= enough_failures())
+      stop(Status(StatusCode::kUnavailable,
+                  fmt::format("{} files of states stay locked", held_.lines().size()), folder_->root(),
+                  "look at the server's log; then run the same command again to go on"));
+  }
+
+  std::size_t enough_failures() const {
+    return std::max<std::size_t>(kFirstDocuments, 2 * static_cast<std::size_t>(options_.server.concurrency));
   }
 
   void remove(const std::string& real) {
@@ -261,6 +285,7 @@ class ServerStates {
   }
 
   void bad(const NamedStates& named, const std::string& problem, const std::string& reason) {
+    if (in_store_[named.document]) return;
     if (named.askings < kAskings && !stopping_ && (taken_ > 0 || named.askings == 0))
       return ask(named.document, named.askings);
     leave_out(named.document, named.name, problem, reason);
@@ -268,21 +293,17 @@ class ServerStates {
 
   void leave_out(std::size_t document, const std::string& file, const std::string& problem,
                  const std::string& reason) {
+    if (in_store_[document]) return;  // an earlier file came late, after all
     const std::string& id = work_.documents[document].id;
-    ++report_.left_out[problem];
-    ++failed_;
-    left_out_lines_ +=
-        json_line({{"id", id}, {"file", file}, {"problem", problem}, {"reason", reason}}) + "\n";
+    left_out_.add(document, id, file, problem, reason);
     progress_.note(fmt::format("document {} left out: {}", id, reason));
     const std::size_t enough = std::min(kFirstDocuments, work_.documents.size());
-    if (taken_ == 0 && failed_ >= enough)
-      stop(Status(
-          StatusCode::kConfig,
-          fmt::format("none of the first {} documents brought usable states; the last: {}", failed_, reason),
-          server_.url, "mend what the reason names; then run the same command again"));
-    else if (++failed_in_a_row_ >=
-             std::max<std::size_t>(kFirstDocuments,
-                                   2 * static_cast<std::size_t>(options_.server.concurrency)))
+    if (taken_ == 0 && left_out_.size() >= enough)
+      stop(Status(StatusCode::kConfig,
+                  fmt::format("none of the first {} documents brought usable states; the last: {}",
+                              left_out_.size(), reason),
+                  server_.url, "mend what the reason names; then run the same command again"));
+    else if (++failed_in_a_row_ >= enough_failures())
       stop(Status(StatusCode::kUnavailable,
                   fmt::format("{} documents in a row brought no usable states; the last: {}",
                               failed_in_a_row_, reason),
@@ -296,9 +317,10 @@ class ServerStates {
   void tick() {
     const double now = monotonic_seconds();
     report_.tokens_per_second = static_cast<double>(tokens_) / std::max(now - started_, 1e-9);
-    progress_.update(static_cast<std::uint64_t>(work_.already_done) + taken_ + failed_,
-                     fmt::format("{} asked, {} files to take, {} left out, {:.0f} tokens/s",
-                                 dispatcher_->open(), named_.size(), failed_, report_.tokens_per_second));
+    progress_.update(
+        static_cast<std::uint64_t>(work_.already_done) + taken_ + left_out_.size(),
+        fmt::format("{} asked, {} files to take, {} left out, {:.0f} tokens/s", dispatcher_->open(),
+                    named_.size(), left_out_.size(), report_.tokens_per_second));
     if (interrupted() && !stopping_) {
       stopping_ = true;
       stop_by_ = now + kSecondsToDrain;
@@ -319,16 +341,61 @@ class ServerStates {
     const double until = monotonic_seconds() + (interrupted() ? 1 : kSecondsToDrain);
     while (dispatcher_->open() > 0 && monotonic_seconds() < until)
       if (!dispatcher_->poll(0.1).ok()) break;
-    EAGLET_RETURN_IF_ERROR(write_file_atomic(options_.store_path + "/left_out.jsonl", left_out_lines_));
+    const Status looked = status.ok() ? last_look() : Status();
+    report_.left_out = left_out_.counts();
+    EAGLET_RETURN_IF_ERROR(write_file_atomic(options_.store_path + "/left_out.jsonl", left_out_.lines()));
+    EAGLET_RETURN_IF_ERROR(looked);
     if (!status.ok()) {
+      if (!named_.empty() || !held_.empty())
+        progress_.note(
+            fmt::format("{} files of states were not taken; {} names them, and the same command "
+                        "takes or removes them",
+                        named_.size() + held_.lines().size(), journal_->path()));
       EAGLET_RETURN_IF_ERROR(writer_->flush());
       return status;
     }
-    if (failed_ > 0)
+    if (left_out_.size() > 0)
       progress_.note(
           fmt::format("{} documents left out, named in {}/left_out.jsonl; the same command asks them again",
-                      failed_, options_.store_path));
+                      left_out_.size(), options_.store_path));
     return {};
+  }
+
+  /// Files that could not be taken are looked at once more, as long as one file is waited for.
+  Status last_look() {
+    const double until = monotonic_seconds() + options_.server.wait_seconds;
+    if (!held_.empty())
+      progress_.note(fmt::format("{} files of states are looked at once more", held_.lines().size()));
+    EAGLET_RETURN_IF_ERROR(settle_held(until));
+    EAGLET_RETURN_IF_ERROR(stop_);
+    if (held_.empty()) return {};
+    report_.left_behind = held_.lines();
+    progress_.note(fmt::format(
+        "{} files of states stay in {}: their server still holds the lock ({}{}); {} names them, and the "
+        "same command takes or removes them once the lock is free",
+        held_.lines().size(), folder_->root(), held_.lines().front().second,
+        held_.lines().size() > 1 ? ", ..." : "", journal_->path()));
+    return {};
+  }
+
+  Status settle_held(double until) {
+    return held_.settle(*folder_, until, [this](const std::string& id, const std::string& real) {
+      return take_late(id, real);
+    });
+  }
+
+  /// A file whose lock is free at last: taken when its document still lacks states. It goes either way.
+  Status take_late(const std::string& id, const std::string& real) {
+    const auto it = by_id_.find(id);
+    if (it != by_id_.end() && !in_store_[it->second]) {
+      const auto states = open_when_ready(StatesLayout::kVllm, real, 0);
+      if (states.ok() && judge(*states, work_.documents[it->second]).good()) {
+        keep(it->second, *states, real);
+        if (in_store_[it->second]) left_out_.take_back(it->second);
+        return stop_;
+      }
+    }
+    return folder_->remove(real);
   }
 
   const ExtractOptions& options_;
@@ -345,12 +412,14 @@ class ServerStates {
   std::unique_ptr<StoreWriter> writer_;
   std::optional<StatesJournal> journal_;
   ExtractWork work_;
-  std::vector<bool> asked_;
+  std::unordered_map<std::string, std::size_t> by_id_;  // of work_.documents
+  std::vector<bool> asked_, in_store_;
   std::list<NamedStates> named_;
+  HeldFiles held_;
   ExtractReport report_;
-  std::string left_out_lines_;
+  LeftOut left_out_;
   std::uint64_t rows_ = 0;
-  std::size_t taken_ = 0, failed_ = 0, failed_in_a_row_ = 0;
+  std::size_t taken_ = 0, failed_in_a_row_ = 0;
   std::int64_t tokens_ = 0;
   Status stop_;  // set by what ends the run
   bool stopping_ = false;

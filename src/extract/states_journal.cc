@@ -32,9 +32,12 @@ Status StatesJournal::add(const std::string& id, const std::string& name) {
   return lines_->append(json_line({{"id", id}, {"file", name}}));
 }
 
-Status StatesJournal::end() {
+Status StatesJournal::end(const std::vector<std::pair<std::string, std::string>>& left) {
   lines_.reset();
-  return remove_all(path_);
+  if (left.empty()) return remove_all(path_);
+  std::string text;
+  for (const auto& [id, name] : left) text += json_line({{"id", id}, {"file", name}}) + "\n";
+  return write_file_atomic(path_, text);
 }
 
 }  // namespace eaglet

@@ -20,8 +20,10 @@ class StatesJournal {
   const std::vector<std::pair<std::string, std::string>>& left() const { return left_; }
   /// In the kernel when this returns.
   Status add(const std::string& id, const std::string& name);
-  /// Everything was taken: the journal goes.
-  Status end();
+  /// What is named there.
+  const std::string& path() const { return path_; }
+  /// Everything but `left` was taken: the journal shrinks to these lines, or goes.
+  Status end(const std::vector<std::pair<std::string, std::string>>& left);
 
  private:
   explicit StatesJournal(std::string path) : path_(std::move(path)) {}

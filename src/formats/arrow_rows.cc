@@ -35,6 +35,7 @@ enum TypeId : std::uint8_t {
 };
 enum HeaderId : std::uint8_t { kSchemaHeader = 1, kBatchHeader = 3 };
 constexpr int kMostDepth = 16;
+constexpr std::size_t kMostColumns = 4096;  // a schema whose columns hold each other would never end
 constexpr std::uint64_t kMostRowTokens = std::uint64_t{1} << 24;
 
 Status corrupt(const std::string& what) {
@@ -79,9 +80,11 @@ int own_buffers(const Column& column) {
   }
 }
 
-Result<Column> read_column(FlatBuffer& message, std::uint64_t field, int depth) {
+/// `count`: columns read so far, with those inside others.
+Result<Column> read_column(FlatBuffer& message, std::uint64_t field, int depth, std::size_t* count) {
   Column column;
   if (depth > kMostDepth) return corrupt("columns nest too deeply");
+  if (++*count > kMostColumns) return corrupt(fmt::format("it has more than {} columns", kMostColumns));
   column.name = message.text(message.reference(field, 0));
   column.type = message.number<std::uint8_t>(field, 2);
   if (message.reference(field, 4) != 0) {  // a dictionary: its indices stand in the batch
@@ -94,11 +97,11 @@ Result<Column> read_column(FlatBuffer& message, std::uint64_t field, int depth) 
     column.is_signed = type != 0 && message.number<std::uint8_t>(type, 1) != 0;
   }
   const std::uint64_t children = message.reference(field, 5);
-  const std::uint64_t count = message.length(children, 4);
-  for (std::uint64_t i = 0; i < count && message.ok(); ++i) {
+  const std::uint64_t inside = message.length(children, 4);
+  for (std::uint64_t i = 0; i < inside && message.ok(); ++i) {
     const std::uint64_t place = children + 4 + 4 * i;
     EAGLET_ASSIGN_OR_RETURN(Column child,
-                            read_column(message, place + message.at<std::uint32_t>(place), depth + 1));
+                            read_column(message, place + message.at<std::uint32_t>(place), depth + 1, count));
     column.children.push_back(std::move(child));
   }
   if (!message.ok()) return corrupt("its schema is damaged");
@@ -158,10 +161,11 @@ class ArrowStream {
     if (message.number<std::int16_t>(header_, 0) != 0) return not_read("big-endian numbers");
     const std::uint64_t fields = message.reference(header_, 1);
     const std::uint64_t count = message.length(fields, 4);
-    std::size_t node = 0, buffer = 0;
+    std::size_t node = 0, buffer = 0, columns = 0;
     for (std::uint64_t i = 0; i < count && message.ok(); ++i) {
       const std::uint64_t at = fields + 4 + 4 * i;
-      EAGLET_ASSIGN_OR_RETURN(Column column, read_column(message, at + message.at<std::uint32_t>(at), 0));
+      EAGLET_ASSIGN_OR_RETURN(Column column,
+                              read_column(message, at + message.at<std::uint32_t>(at), 0, &columns));
       place(&column, &node, &buffer);
       columns_.push_back(std::move(column));
     }

@@ -49,6 +49,36 @@ TEST(ArrowRows, OtherWidthsTextsAndMissingOnes) {
   }
 }
 
+/// A stream whose columns share their children: 8 levels of 16 references, 900 bytes that stand for 16^8
+/// columns.
+std::string shared_children() {
+  std::string bytes;
+  const auto put = [&bytes](auto... values) {
+    (bytes.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
+  };
+  using U16 = std::uint16_t;
+  using U32 = std::uint32_t;
+  put(U32{16}, U16{12}, U16{20}, U16{0}, U16{4}, U16{8}, U16{12});                // the message's fields
+  put(std::int32_t{12}, U32{1}, U32{20}, std::int64_t{0});                        // a schema, no body
+  put(U16{8}, U16{8}, U16{0}, U16{4}, std::int32_t{8}, U32{4}, U32{1}, U32{20});  // one column
+  constexpr U32 kLevels = 8, kChildren = 16, kLevelBytes = 28 + 4 + 4 * kChildren;
+  for (U32 level = 0; level < kLevels; ++level) {
+    const U16 children = level + 1 < kLevels ? 8 : 0;
+    put(U16{16}, U16{12}, U16{0}, U16{0}, U16{4}, U16{0}, U16{0}, children);
+    put(std::int32_t{16}, U32{13}, U32{4}, kChildren);  // a struct
+    for (U32 child = 0; child < kChildren; ++child) put(kLevelBytes + 16 - 32 - 4 * child);
+  }
+  const U32 marker = 0xffffffffu, length = static_cast<U32>(bytes.size());
+  std::string stream(reinterpret_cast<const char*>(&marker), 4);
+  return stream.append(reinterpret_cast<const char*>(&length), 4) + bytes;
+}
+
+TEST(ArrowRows, ColumnsThatShareTheirChildrenEnd) {
+  const std::string stream = shared_children();
+  const auto rows = parse_arrow_stream(reinterpret_cast<const std::byte*>(stream.data()), stream.size());
+  EXPECT_THAT(rows.status().what(), HasSubstr("more than 4096 columns"));
+}
+
 TEST(ArrowRows, WhatIsNotReadIsRefusedByName) {
   const auto refused = [](const std::string& name, const std::string& why) {
     const Status status = RowSource::open(kData + name).status();

@@ -66,7 +66,8 @@ class Machine {
 
   Result<const TorchValue*> run() {
     while (true) {
-      if (nodes_.size() + tuples_.size() > kMostNodes) return refused("it holds more than 8 million values");
+      if (nodes_.size() + tuples_.size() + stack_.size() > kMostNodes)
+        return refused("it holds more than 8 million values");
       std::uint8_t op = 0;
       EAGLET_RETURN_IF_ERROR(read(&op));
       if (op == '.') break;

@@ -6,7 +6,8 @@
 #include <new>
 #include <string_view>
 
-#include "formats/conversations.h"
+#include "formats/arrow_rows.h"
+#include "formats/row_source.h"
 #include "formats/safetensors.h"
 #include "inspect/inspectors.h"
 
@@ -27,19 +28,20 @@ bool looks_like_safetensors(std::string_view bytes) {
   return header_bytes <= bytes.size();
 }
 
-/// JSON lines: conversations when the first readable line has tokens with an answer, else prompts.
-Inspector inspector_of_lines(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const std::size_t end = bytes.find('\n');
-    const auto row = parse_json(bytes.substr(0, end));
-    if (row.ok() && row->is_object()) {
-      if (row->contains("input_ids") || row->contains("loss_mask") || row->contains("response_ids"))
-        return inspect_conversations;
-      if (row->contains("messages") || row->contains("prompt_ids")) return inspect_prompts;
-    }
-    bytes.remove_prefix(end == bytes.npos ? bytes.size() : end + 1);
+/// Rows, plain or packed: conversations when the first readable one has tokens with an answer, else prompts.
+Inspector inspector_of_rows(const std::string& path) {
+  const auto rows = RowSource::open(path);
+  if (!rows.ok()) return nullptr;
+  for (RowText text;;) {
+    const auto there = (*rows)->next(&text);
+    if (!there.ok() || !*there) return nullptr;
+    const auto row = parse_json(text.text);
+    if (!row.ok() || !row->is_object()) continue;
+    if (row->contains("input_ids") || row->contains("loss_mask") || row->contains("response_ids"))
+      return inspect_conversations;
+    for (const char* turns : {"messages", "conversations", "prompt_ids"})
+      if (row->contains(turns)) return inspect_prompts;
   }
-  return nullptr;
 }
 
 bool is_draft_config(std::string_view bytes) {
@@ -67,10 +69,11 @@ Inspector inspector_of_file(std::string_view bytes, const std::string& path) {
     return inspect_torch;
   if (looks_like_safetensors(bytes)) return is_our_map(path) ? inspect_vocab_map : inspect_safetensors;
   const std::size_t text = bytes.find_first_not_of(" \t\r\n");
-  if (text != bytes.npos && bytes[text] == '{') {
-    if (is_draft_config(bytes)) return inspect_config;
-    if (const Inspector lines = inspector_of_lines(bytes)) return lines;
-  }
+  const bool packed = starts_with(bytes, "\x1f\x8b") || starts_with(bytes, "\x28\xb5\x2f\xfd");
+  if (text != bytes.npos && bytes[text] == '{' && is_draft_config(bytes)) return inspect_config;
+  if (packed || path.ends_with(".arrow") ||
+      (text != bytes.npos && (bytes[text] == '{' || bytes[text] == '[')))
+    if (const Inspector rows = inspector_of_rows(path)) return rows;
   if (path.ends_with(".shard")) return inspect_shard;
   if (path.ends_with(".safetensors")) return inspect_safetensors;
   if (path.ends_with(".pt") || path.ends_with(".ckpt") || path.ends_with(".ckpt.gz")) return inspect_torch;
@@ -82,7 +85,7 @@ Inspector inspector_of_file(std::string_view bytes, const std::string& path) {
 Status unknown(const std::string& path) {
   return Status(StatusCode::kDataLoss, "not of a kind that eaglet knows, or too damaged to tell", path,
                 "inspect reads state stores, draft directories, safetensors, GGUF, torch and NumPy files, "
-                "vocabulary maps, conversations and prompts (JSON lines)");
+                "vocabulary maps, conversations and prompts (JSON lines or lists, gz, zst, Arrow)");
 }
 
 Result<Inspection> inspect_directory(const InspectOptions& options, Progress& progress) {
@@ -104,7 +107,11 @@ Result<Inspection> inspect_directory(const InspectOptions& options, Progress& pr
                   fmt::format("a draft needs config.json and model.safetensors; here is no {}",
                               has_config ? "model.safetensors" : "config.json"),
                   options.path);
-  return Status(StatusCode::kNotFound, "neither a state store nor a draft lies in this directory",
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> arrow, arrow_files(options.path));
+  if (!arrow.empty()) return inspect_conversations(options, progress);
+  EAGLET_ASSIGN_OR_RETURN(const auto states, inspect_foreign_states(options, progress));
+  if (states) return *states;
+  return Status(StatusCode::kNotFound, "neither states nor a draft nor a dataset lies in this directory",
                 options.path,
                 worth_a_look.empty() ? "give a file, a store directory or a draft directory"
                                      : "look into one of its parts: " + worth_a_look);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "base/files.h"
 #include "inspect/inspect.h"
 
@@ -21,6 +23,9 @@ Result<Inspection> inspect_vocab_map(const InspectOptions& options,
 Result<Inspection> inspect_gguf(const InspectOptions& options, Progress& progress);
 Result<Inspection> inspect_conversations(const InspectOptions& options, Progress& progress);
 Result<Inspection> inspect_prompts(const InspectOptions& options, Progress& progress);
+/// A folder of other tools' files of states, or folders of those: what the first one holds. Nothing when
+/// there are none.
+Result<std::optional<Inspection>> inspect_foreign_states(const InspectOptions& options, Progress& progress);
 
 /// An Inspection that begins with kind and path.
 Inspection begin_inspection(const std::string& kind, const std::string& path);

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "store/page_hints.h"
 #include "store/state_codec.h"
 
 namespace eaglet {
@@ -14,6 +15,9 @@ constexpr const char* kAdvice =
 
 Result<ShardReader> ShardReader::open(const std::string& path) {
   EAGLET_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+  // A disk may be set to read megabytes around each touched page; a document's head and a row of states are a
+  // few pages.
+  read_scattered(file);
   auto directory = decode_shard(file.data(), file.bytes());
   if (!directory.ok()) return directory.status().at(path).advise(kAdvice);
   return ShardReader(std::move(file), std::move(*directory));
@@ -39,7 +43,21 @@ Status ShardReader::read_tokens(std::size_t i, DocumentStates* document) const {
 
 Status ShardReader::check_states(std::size_t i) const {
   EAGLET_RETURN_IF_ERROR(at(i, check_same_head(i)));
+  will_read_states(i);
   return at(i, check_record_states(entries()[i].head, record(i)));
+}
+
+void ShardReader::will_read_states(std::size_t i) const {
+  const RecordHead& head = entries()[i].head;
+  will_read(file_, entries()[i].offset + head.states_offset(), head.states_bytes);
+}
+
+void ShardReader::will_read_rows(std::size_t i, std::int64_t first, std::int64_t count) const {
+  const auto row_bytes = static_cast<std::uint64_t>(header().slots() * header().hidden) * 2;
+  will_read(
+      file_,
+      entries()[i].offset + entries()[i].head.states_offset() + static_cast<std::uint64_t>(first) * row_bytes,
+      static_cast<std::uint64_t>(count) * row_bytes);
 }
 
 void ShardReader::release_states(std::size_t i) const {
@@ -56,6 +74,7 @@ const std::uint16_t* ShardReader::raw_states(std::size_t i) const {
 Status ShardReader::decode(std::size_t i, const std::vector<std::uint8_t>& mask, std::int64_t rows,
                            std::uint16_t* out) const {
   const RecordHead& head = entries()[i].head;
+  will_read_states(i);
   // Documents of the lossless form may begin as the shard's first one does; that one begins alone.
   const ReadBase read_base = [this, i](std::int64_t base_rows, std::vector<std::uint16_t>* base) -> Status {
     if (i == 0) return Status(StatusCode::kDataLoss, "the shard's first document refers to itself");

@@ -30,6 +30,8 @@ class ShardReader {
   /// where rows were dropped. `mask` is the document's.
   Status decode(std::size_t i, const std::vector<std::uint8_t>& mask, std::int64_t rows,
                 std::uint16_t* out) const;
+  /// A hint: the states of rows [first, first + count) of a raw document are read next.
+  void will_read_rows(std::size_t i, std::int64_t first, std::int64_t count) const;
   /// Gives back the pages of all of document i's states.
   void release_states(std::size_t i) const;
   /// Every byte of document i, and that its states are finite.
@@ -40,6 +42,7 @@ class ShardReader {
       : file_(std::move(file)), directory_(std::move(directory)) {}
   Status at(std::size_t i, const Status& status) const;
   Status check_same_head(std::size_t i) const;
+  void will_read_states(std::size_t i) const;
   const std::byte* record(std::size_t i) const { return file_.data() + entries()[i].offset; }
 
   MappedFile file_;

@@ -80,6 +80,10 @@ class MappedStore : public StoreReader {
     if (states == nullptr) {
       EAGLET_ASSIGN_OR_RETURN(states,
                               unpacked_rows(i, std::max(range.aux_first, range.last_first) + range.count));
+    } else if (range.checked) {  // else the checksum has just read all of it
+      const std::int64_t first = std::min(range.aux_first, range.last_first);
+      shard(i).will_read_rows(places_[i].entry, first,
+                              std::max(range.aux_first, range.last_first) + range.count - first);
     }
     const std::int64_t hidden = header().hidden, aux_width = hidden * (header().slots() - 1),
                        row = aux_width + hidden;
