@@ -14,9 +14,17 @@ def readelf(*flags):
     return subprocess.run(["readelf", "--wide", *flags, PROGRAM], capture_output=True, text=True, check=True).stdout
 
 
+def revision(program):
+    text = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    return re.search(r"\(([0-9a-f]+)", text).group(1)
+
+
 def main():
     if not os.path.exists(PROGRAM):
         print(f"skipped: no {PROGRAM}; scripts/monitor-program makes it")
+        return 77
+    if revision(PROGRAM) != revision(os.environ["EAGLET"]):
+        print(f"skipped: {PROGRAM} was made from another revision; scripts/monitor-program makes it again")
         return 77
     wanted = {tuple(int(part) for part in text.split(".")) for text in re.findall(r"GLIBC_([0-9.]+)", readelf("--version-info"))}
     assert wanted and max(wanted) <= (2, 28), f"needs glibc {max(wanted)}"
