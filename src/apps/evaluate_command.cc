@@ -10,6 +10,7 @@
 #include "apps/command.h"
 #include "apps/evaluate_json.h"
 #include "apps/serve_draft.h"
+#include "apps/usage_error.h"
 #include "base/files.h"
 #include "formats/conversations.h"
 
@@ -25,27 +26,23 @@ struct EvaluateFlags {
   PassCosts costs{-1, -1};  // -1: not given
 };
 
-Status usage(std::string what, std::string todo) {
-  return Status(StatusCode::kUsage, std::move(what), {}, std::move(todo));
-}
-
 Status check(const EvaluateFlags& flags) {
   const bool states = !flags.evaluate.store_path.empty(), server = !flags.server.url.empty();
   if (!states && !flags.do_serve && !server)
-    return usage("nothing to do: neither --store nor --serve nor --server", "give --store DIR");
+    return flags_error("nothing to do: neither --store nor --serve nor --server", "give --store DIR");
   if (flags.serve.draft.empty() && (states || flags.do_serve))
-    return usage("--draft is missing", "give the checkpoint folder of the draft");
+    return flags_error("--draft is missing", "give the checkpoint folder of the draft");
   if (flags.serve.model.empty() && (states || flags.do_serve))
-    return usage("--model is missing", "give the target's GGUF");
+    return flags_error("--model is missing", "give the target's GGUF");
   if (server && flags.serve.options.conversations_path.empty())
-    return usage("--server needs the prompts", "--conversations FILE: rows that the target answered");
+    return flags_error("--server needs the prompts", "--conversations FILE: rows that the target answered");
   if (flags.do_serve && flags.serve.options.conversations_path.empty()) {
-    return usage("--serve needs the prompts",
-                 "--conversations FILE: the rows that the states were taken from");
+    return flags_error("--serve needs the prompts",
+                       "--conversations FILE: the rows that the states were taken from");
   }
   if (states && !is_directory(flags.serve.draft)) {
-    return usage("--store needs a checkpoint folder as --draft, not a GGUF",
-                 "leave --store out to serve a GGUF only");
+    return flags_error("--store needs a checkpoint folder as --draft, not a GGUF",
+                       "leave --store out to serve a GGUF only");
   }
   return {};
 }
@@ -168,8 +165,8 @@ Status run_server(const EvaluateFlags& flags, const std::optional<EvaluateReport
   std::fflush(stdout);
   if (!held_out) return {};
   if (served.draft_length < 1)
-    return usage("the server does not tell its draft length",
-                 "give the one it was started with: --draft-length N");
+    return flags_error("the server does not tell its draft length",
+                       "give the one it was started with: --draft-length N");
   EvaluateOptions same = flags.evaluate;
   same.ids = options.ids;
   same.ttt_steps = served.draft_length;

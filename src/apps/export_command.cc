@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "apps/command.h"
+#include "apps/usage_error.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "draft/draft_weights.h"
@@ -21,10 +22,6 @@ struct ExportFlags {
   std::string draft, model, format = "gguf", type = "q8_0", dtype = "f32", verifier, output;
   bool strict = false;
 };
-
-Status usage(std::string what, std::string todo) {
-  return Status(StatusCode::kUsage, std::move(what), {}, std::move(todo));
-}
 
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code missing;
@@ -52,8 +49,8 @@ WeightDtype weight_dtype(const ExportFlags& flags) {
 
 Status write_speculators_draft(const ExportFlags& flags, const DraftWeights& draft) {
   if (flags.verifier.empty()) {
-    return usage("the speculators layout names its verifier, and --verifier was not given",
-                 "--verifier DIR: the target as a local transformers directory");
+    return flags_error("the speculators layout names its verifier, and --verifier was not given",
+                       "--verifier DIR: the target as a local transformers directory");
   }
   std::vector<float> embeddings;
   if (draft.embed_tokens.empty()) {
@@ -105,13 +102,13 @@ Status run_export(const ExportFlags& flags, Context& context) {
   EAGLET_ASSIGN_OR_RETURN(const DraftWeights draft, read_draft(flags.draft, false, &report));
   const bool gguf = flags.format == "gguf";
   if (flags.model.empty() && flags.format != "sglang")
-    return usage("--model is missing", "the target: its tokenizer and embedding go into this layout");
+    return flags_error("--model is missing", "the target: its tokenizer and embedding go into this layout");
   EAGLET_ASSIGN_OR_RETURN(const std::vector<LoaderWarning> warnings,
                           check_loaders(flags, draft, *context.progress));
   if (gguf && same_file(flags.model, flags.output))
-    return usage("--output is the target's own file", "choose another name");
+    return flags_error("--output is the target's own file", "choose another name");
   if (!gguf && same_file(flags.draft, flags.output))
-    return usage("--output is the draft's own folder", "choose another one");
+    return flags_error("--output is the draft's own folder", "choose another one");
   EAGLET_RETURN_IF_ERROR(write_layout(flags, draft));
   EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, written_bytes(flags));
   if (context.json) {

@@ -43,7 +43,7 @@ std::string examples_of(const CLI::App& app) {
   return "\n" + title + footer + (footer.back() == '\n' ? "" : "\n");
 }
 
-std::string commands_of(const CLI::App& app) {
+std::string command_list_of(const CLI::App& app) {
   std::string out;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     out += entry(command->get_name(), command->get_description());
@@ -60,7 +60,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI:
   out += "\n" + make_usage(app, name);
   out += make_positionals(app);
   out += make_groups(app, mode);
-  out += commands_of(*app);
+  out += command_list_of(*app);
   out += is_command ? "\nOptions of every command (--json, --progress, --color): eaglet --help\n"
                     : "\nMore: eaglet help COMMAND; exit codes, file formats and the maths are in docs/.\n";
   return out;
@@ -84,7 +84,7 @@ std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
 }
 
 std::string short_help(const CLI::App& app) {
-  return app.get_description() + "\n" + examples_of(app) + commands_of(app) +
+  return app.get_description() + "\n" + examples_of(app) + command_list_of(app) +
          "\nAll options: eaglet --help\n";
 }
 

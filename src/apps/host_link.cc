@@ -32,7 +32,7 @@ constexpr std::size_t kMostErrorBytes = 4096, kMostLineBytes = std::size_t{64} <
 // directory from which nothing may be started (noexec) is passed over. The program removes the directory
 // itself as soon as it runs; the trap is for all that can happen before, and for a program that cannot start
 // there.
-constexpr const char* kScript =
+constexpr const char* kRemoteScript =
     "exec sh -c 'umask 077; echo \"EAGLET-HOST $(uname -s) $(uname -m)\"; read -r n || exit 1; "
     "for d in \"${TMPDIR:-/tmp}\" /dev/shm \"$HOME\"; do "
     "t=$(mktemp -d \"$d/eaglet-watch.XXXXXXXX\" 2>/dev/null) || continue; "
@@ -53,7 +53,7 @@ std::vector<std::string> ssh_command(const std::string& host) {
   std::vector<std::string> command;
   for (const std::string_view word : monitor::words(text)) command.emplace_back(word);
   if (command.empty()) command.emplace_back("ssh");
-  command.insert(command.end(), {"-T", "--", host, kScript});
+  command.insert(command.end(), {"-T", "--", host, kRemoteScript});
   return command;
 }
 

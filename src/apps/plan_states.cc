@@ -15,7 +15,7 @@
 namespace eaglet::apps {
 namespace {
 
-Status usage(const std::string& what, const std::string& todo) {
+Status plan_usage(const std::string& what, const std::string& todo) {
   return Status(StatusCode::kUsage, what, "eaglet plan", todo);
 }
 
@@ -47,7 +47,7 @@ Result<std::vector<DocumentSize>> document_sizes(const PlanStatesFlags& flags, s
   std::vector<DocumentSize> sizes;
   if (flags.samples > 0) {
     if (flags.mean_tokens < 1)
-      return usage("--samples needs --mean-tokens", "say how long one is on average");
+      return plan_usage("--samples needs --mean-tokens", "say how long one is on average");
     sizes.assign(static_cast<std::size_t>(flags.samples), {flags.mean_tokens, 8});
     return sizes;
   }
@@ -66,10 +66,11 @@ Result<StoreHeader> plan_header(const PlanStatesFlags& flags) {
   StoreHeader header;
   if (flags.model.empty()) {
     if (flags.hidden_size < 1)
-      return usage("neither --model nor --hidden-size is given", "one of them gives the width of a state");
+      return plan_usage("neither --model nor --hidden-size is given",
+                        "one of them gives the width of a state");
     if (flags.slots < 2)
-      return usage(fmt::format("--slots {} leaves no captured layer", flags.slots),
-                   "slots are the captured layers and the last state: usually 4");
+      return plan_usage(fmt::format("--slots {} leaves no captured layer", flags.slots),
+                        "slots are the captured layers and the last state: usually 4");
     header.target_identity = "0123456789abcdef";
     header.target_name = "target";
     header.hidden = flags.hidden_size;

@@ -20,7 +20,7 @@
 namespace eaglet::apps {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kPlanTrainExamples =
     "  eaglet plan train --store states/ --model target.gguf --draft-vocab-size 32000 --max-seq-len 8192\n"
     "  eaglet plan train --store states/ --model target.gguf --measure-steps 3\n"
     "  eaglet plan train --online --conversations c.jsonl --model target.gguf   (before any state is made)";
@@ -132,7 +132,7 @@ std::string plan_text(const Found& found, const TrainOptions& options) {
 
 Run add_plan_train(CLI::App& app) {
   auto flags = std::make_shared<PlanTrainFlags>();
-  app.footer(kExamples);
+  app.footer(kPlanTrainExamples);
   app.option_defaults()->always_capture_default();
   add_train_flags(app, flags->train);
   app.get_option("--output-dir")->required(false);

@@ -17,7 +17,7 @@
 namespace eaglet::apps {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kTrainExamples =
     "  eaglet train --store states/ --model target.gguf --output-dir draft/\n"
     "  eaglet train --store states/ --model target.gguf --output-dir draft/ \\\n"
     "      --draft-vocab-size 32000 --ttt-steps 3 --max-seq-len 8192 --epochs 5 --lr 1e-4 --from "
@@ -90,7 +90,7 @@ Status run_train(TrainOptions& options, Context& context) {
 Run add_train(CLI::App& app) {
   auto options = std::make_shared<TrainOptions>();
   app.description("Train an EAGLE-3 draft on a state store.");
-  app.footer(kExamples);
+  app.footer(kTrainExamples);
   app.option_defaults()->always_capture_default();
   add_train_flags(app, *options);
   return [options](Context& context) { return run_train(*options, context); };

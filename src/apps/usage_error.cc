@@ -1,6 +1,7 @@
 #include "apps/usage_error.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/suggest.h"
@@ -54,6 +55,10 @@ Status usage_error(const CLI::App& app, const CLI::ParseError& error) {
   }
   return Status(StatusCode::kUsage, error.what(), {},
                 command == nullptr ? "eaglet --help" : "eaglet " + command->get_name() + " --help");
+}
+
+Status flags_error(std::string what, std::string todo) {
+  return Status(StatusCode::kUsage, std::move(what), {}, std::move(todo));
 }
 
 }  // namespace eaglet::apps

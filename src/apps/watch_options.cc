@@ -14,7 +14,7 @@ namespace {
 using monitor::Level;
 using monitor::Thresholds;
 
-std::string environment(const char* name) {
+std::string from_environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string() : std::string(value);
 }
@@ -49,11 +49,11 @@ Result<Thresholds> read_watch_thresholds(const WatchOptions& options, std::strin
     note_sources(before, thresholds, what + " " + path, &from);
     return {};
   };
-  std::string home = environment("XDG_CONFIG_HOME");
-  if (home.empty() && !environment("HOME").empty()) home = environment("HOME") + "/.config";
+  std::string home = from_environment("XDG_CONFIG_HOME");
+  if (home.empty() && !from_environment("HOME").empty()) home = from_environment("HOME") + "/.config";
   if (const std::string path = home + "/eaglet/watch.conf"; !home.empty() && path_exists(path))
     EAGLET_RETURN_IF_ERROR(read(path, "user file"));
-  if (const std::string path = environment("EAGLET_WATCH_CONFIG"); !path.empty())
+  if (const std::string path = from_environment("EAGLET_WATCH_CONFIG"); !path.empty())
     EAGLET_RETURN_IF_ERROR(read(path, "EAGLET_WATCH_CONFIG"));
   if (!options.settings_file.empty()) EAGLET_RETURN_IF_ERROR(read(options.settings_file, "--settings"));
   for (const std::string& assignment : options.set) {
