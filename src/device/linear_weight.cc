@@ -304,10 +304,10 @@ std::uint64_t LinearWeight::packed_bytes(std::int64_t out, std::int64_t in,
 }
 
 ProductRoom LinearWeight::room(std::int64_t out, std::int64_t in, const LinearWeightOptions& options) {
-  const std::int64_t wide = std::max(out, in);
+  const std::int64_t wide = std::max(out, in), tile = options.tile_rows > 0 ? options.tile_rows : kBlockRows;
   if (options.type == ComputeType::kF32)
-    return options.pack_f32 ? ProductRoom{0, 2 * kBlockRows * in, kBlockRows * out} : ProductRoom();
-  if (!options.with_backward) return {kBlockRows * in, 0, kBlockRows * out};
+    return options.pack_f32 ? ProductRoom{0, 2 * tile * in, tile * out} : ProductRoom();
+  if (!options.with_backward) return {tile * in, 0, tile * out};
   if (options.gradients_come_rounded) return {kBlockRows * in, kBlockDepth * in, kBlockRows * out};
   return {std::max(kBlockDepth * out, kBlockRows * wide), kBlockDepth * in, kBlockRows * wide};
 }

@@ -16,7 +16,7 @@
 namespace eaglet {
 namespace {
 
-constexpr std::int64_t kBlockRows = 256;  // of one expert for one thread: a tile
+constexpr std::int64_t kBlockRows = 256;  // of one expert for one thread
 
 void scores_of(const ExpertConfig& e, const float* logits, std::vector<float>* scores) {
   const auto n = static_cast<std::size_t>(e.count);
@@ -139,7 +139,7 @@ void add_expert(const RowsByExpert& by, std::int64_t expert, std::int64_t hidden
     float *z = room(&s->normed, rows * hidden), *y = room(&s->attended, rows * hidden);
     gather_rows(rows, hidden, normed, by.row.data() + first, z);
     zero_rows(rows, hidden, y);
-    add_mlp(mlp, rows, z, y, s);
+    add_mlp(mlp, {}, rows, hidden, z, y, s);
     add_weighted(rows, hidden, by.row.data() + first, by.weight.data() + first, y, x);
   });
 }
@@ -185,7 +185,7 @@ Status expert_layer(const TargetConfig& c, std::int64_t layer, const LayerTensor
   for (std::size_t i = 0; i < ahead; ++i) read_on(i);
   if (e.shared > 0)
     in_blocks(0, n, scratch, [&](std::int64_t first, std::int64_t rows, LayerScratch* s) {
-      add_mlp(products.shared, rows, normed + first * c.hidden, x + first * c.hidden, s);
+      add_mlp(products.shared, {}, rows, c.hidden, normed + first * c.hidden, x + first * c.hidden, s);
     });
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");

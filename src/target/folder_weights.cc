@@ -19,12 +19,9 @@ class FolderWeights : public WeightSource {
   FolderWeights(SafetensorsFolder folder, std::string prefix, const WeightQuantisation& quantisation)
       : folder_(std::move(folder)), prefix_(std::move(prefix)), quantisation_(quantisation) {}
 
-  bool has(const std::string& name) const override {
-    return folder_.has(prefix_ + name) || folder_.has(prefix_ + name + "_packed");
-  }
-
   Result<std::vector<float>> read(const std::string& name, const std::vector<std::int64_t>& shape) override {
-    if (!folder_.has(prefix_ + name) && has(name)) return read_packed(name, shape);
+    if (!folder_.has(prefix_ + name) && folder_.has(prefix_ + name + "_packed"))
+      return read_packed(name, shape);
     EAGLET_ASSIGN_OR_RETURN(const Tensor tensor, find(name));
     EAGLET_RETURN_IF_ERROR(check_shape(tensor, shape));
     if (tensor.entry->dtype == Dtype::kF8E4M3) return read_fp8(name, tensor);

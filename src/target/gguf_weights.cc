@@ -57,8 +57,6 @@ class GgufWeights : public WeightSource {
   GgufWeights(GgufFile file, const TargetConfig& config)
       : file_(std::move(file)), config_(config), pairs_side_by_side_(config.model_type == "llama") {}
 
-  bool has(const std::string& name) const override { return file_.find(gguf_name(name)) != nullptr; }
-
   Result<std::vector<float>> read(const std::string& name, const std::vector<std::int64_t>& shape) override {
     if (const auto part = expert_part(name)) {
       EAGLET_RETURN_IF_ERROR(check_shape(part->tensor, {config_.experts.count, shape[0], shape[1]}));

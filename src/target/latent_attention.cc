@@ -59,9 +59,8 @@ void latent_attention_layer(const TargetConfig& c, const TargetRope& rope, const
   rms_norm(n, m.kv_rank, latent, latent_width, l.kv_a_norm.data(), kInnerEps, narrow, m.kv_rank, inv);
   p.kv_b->forward(n, narrow, false, kv);
 
-  float *cos = room(&s->cos, n * half), *sin = room(&s->sin, n * half);
-  rope_angles(n, chunk.positions.data(), half, rope.table.inv_freq.data(), rope.table.attention_scaling, cos,
-              sin);
+  chunk_rope_angles(rope.table, chunk, half, s);
+  const float *cos = s->cos.data(), *sin = s->sin.data();
   float *q_parts = room(&s->head_parts, n * (heads + 1) * m.rope_dim),
         *k_parts = q_parts + n * heads * m.rope_dim;
   rotated_parts(n, heads, key, heads * key, m.nope_dim, half, m.rope_interleaved, cos, sin, raw_q, q_parts);
@@ -87,18 +86,8 @@ void latent_attention_layer(const TargetConfig& c, const TargetRope& rope, const
         std::copy_n(from_kv + m.nope_dim, m.value_dim, v + at);
       }
   });
-  const AttentionShape shape{heads, heads, wide, 0};
-  AttentionInputs in;
-  in.num_queries = n;
-  in.spans = &chunk.spans;
-  in.key_of_query = chunk.own_row.data();
-  in.queries = q;
-  in.keys0 = k;
-  in.values0 = v;
-  float* attended = room(&s->attended, n * width);
-  const std::int64_t floats = attention_scratch_floats(shape, chunk.longest, 0);
-  attention(shape, in, attended, room(&s->log_sum_exp, n * heads),
-            room(&s->attention, threads_here() * floats), floats);
+  attend_within_documents({heads, heads, wide, 0}, chunk, s);
+  const float* attended = s->attended.data();
   parallel_for(n, 16, [&](std::int64_t begin, std::int64_t end) {  // the filling goes; raw_q is free by now
     for (std::int64_t i = begin * heads; i < end * heads; ++i)
       std::copy_n(attended + i * wide, m.value_dim, raw_q + i * m.value_dim);

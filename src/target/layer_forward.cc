@@ -46,6 +46,26 @@ TargetRope target_rope(const TargetConfig& c) {
   return rope;
 }
 
+void chunk_rope_angles(const RopeTable& table, const DocumentChunk& chunk, std::int64_t half,
+                       LayerScratch* s) {
+  rope_angles(chunk.rows, chunk.positions.data(), half, table.inv_freq.data(), table.attention_scaling,
+              room(&s->cos, chunk.rows * half), room(&s->sin, chunk.rows * half));
+}
+
+void attend_within_documents(const AttentionShape& shape, const DocumentChunk& chunk, LayerScratch* s) {
+  AttentionInputs in;
+  in.num_queries = chunk.rows;
+  in.spans = &chunk.spans;
+  in.key_of_query = chunk.own_row.data();
+  in.queries = s->q.data();
+  in.keys0 = s->k.data();
+  in.values0 = s->v.data();
+  const std::int64_t floats = attention_scratch_floats(shape, chunk.longest, 0);
+  attention(shape, in, room(&s->attended, chunk.rows * shape.num_heads * shape.head_dim),
+            room(&s->log_sum_exp, chunk.rows * shape.num_heads), room(&s->attention, threads_here() * floats),
+            floats);
+}
+
 void attention_layer(const TargetConfig& c, const TargetRope& rope, const LayerTensors& l,
                      const LayerProducts& p, std::int64_t window, const DocumentChunk& chunk, float* x,
                      LayerScratch* s) {
@@ -59,43 +79,27 @@ void attention_layer(const TargetConfig& c, const TargetRope& rope, const LayerT
   multiply(*p.v, n, kv_width, normed, l.v_bias, false, v);
   norm_heads(n * c.num_heads, l.q_norm, c.head_dim, c.rms_norm_eps, q, s);
   norm_heads(n * c.num_kv_heads, l.k_norm, c.head_dim, c.rms_norm_eps, k, s);
-  float *cos = room(&s->cos, n * half), *sin = room(&s->sin, n * half);
-  rope_angles(n, chunk.positions.data(), half, rope.table.inv_freq.data(), rope.table.attention_scaling, cos,
-              sin);
-  rope_rotate(n, c.num_heads, half, cos, sin, q);
-  rope_rotate(n, c.num_kv_heads, half, cos, sin, k);
-  const AttentionShape shape{c.num_heads, c.num_kv_heads, c.head_dim, window};
-  AttentionInputs in;
-  in.num_queries = n;
-  in.spans = &chunk.spans;
-  in.key_of_query = chunk.own_row.data();
-  in.queries = q;
-  in.keys0 = k;
-  in.values0 = v;
-  float* attended = room(&s->attended, n * q_width);
-  const std::int64_t floats = attention_scratch_floats(shape, chunk.longest, 0);
-  attention(shape, in, attended, room(&s->log_sum_exp, n * c.num_heads),
-            room(&s->attention, threads_here() * floats), floats);
-  multiply(*p.o, n, c.hidden, attended, l.o_bias, true, x);
+  chunk_rope_angles(rope.table, chunk, half, s);
+  rope_rotate(n, c.num_heads, half, s->cos.data(), s->sin.data(), q);
+  rope_rotate(n, c.num_kv_heads, half, s->cos.data(), s->sin.data(), k);
+  attend_within_documents({c.num_heads, c.num_kv_heads, c.head_dim, window}, chunk, s);
+  multiply(*p.o, n, c.hidden, s->attended.data(), l.o_bias, true, x);
 }
 
-void add_mlp(const MlpProducts& mlp, std::int64_t n, const float* z, float* y, LayerScratch* s) {
+void add_mlp(const MlpProducts& mlp, const MlpBiases& biases, std::int64_t n, std::int64_t hidden,
+             const float* z, float* y, LayerScratch* s) {
   float *gate = room(&s->gate, n * mlp.width), *up = room(&s->up, n * mlp.width);
-  mlp.gate->forward(n, z, false, gate);
-  mlp.up->forward(n, z, false, up);
+  multiply(*mlp.gate, n, mlp.width, z, biases.gate, false, gate);
+  multiply(*mlp.up, n, mlp.width, z, biases.up, false, up);
   swiglu(n, mlp.width, gate, up, gate);
-  mlp.down->forward(n, gate, true, y);
+  multiply(*mlp.down, n, hidden, gate, biases.down, true, y);
 }
 
 void mlp_layer(const TargetConfig& c, const LayerTensors& l, const LayerProducts& p, std::int64_t n, float* x,
                LayerScratch* s) {
-  float *normed = room(&s->normed, n * c.hidden), *gate = room(&s->gate, n * c.intermediate),
-        *up = room(&s->up, n * c.intermediate);
+  float* normed = room(&s->normed, n * c.hidden);
   rms_norm(n, c.hidden, x, c.hidden, l.post_norm.data(), c.rms_norm_eps, normed, c.hidden, room(&s->inv, n));
-  multiply(*p.mlp.gate, n, c.intermediate, normed, l.gate_bias, false, gate);
-  multiply(*p.mlp.up, n, c.intermediate, normed, l.up_bias, false, up);
-  swiglu(n, c.intermediate, gate, up, gate);
-  multiply(*p.mlp.down, n, c.hidden, gate, l.down_bias, true, x);
+  add_mlp(p.mlp, l.mlp_biases, n, c.hidden, normed, x, s);
 }
 
 }  // namespace eaglet

@@ -43,8 +43,16 @@ void latent_attention_layer(const TargetConfig& config, const TargetRope& rope, 
 /// x [n, hidden] += mlp(norm(x)).
 void mlp_layer(const TargetConfig& config, const LayerTensors& layer, const LayerProducts& products,
                std::int64_t n, float* x, LayerScratch* scratch);
-/// y [n, hidden] += down(silu(gate(z)) * up(z)).
-void add_mlp(const MlpProducts& mlp, std::int64_t n, const float* z, float* y, LayerScratch* scratch);
+/// y [n, hidden] += down(silu(gate(z)) * up(z)), biases where the model has some.
+void add_mlp(const MlpProducts& mlp, const MlpBiases& biases, std::int64_t n, std::int64_t hidden,
+             const float* z, float* y, LayerScratch* scratch);
+
+/// What every kind of attention shares. scratch->cos, scratch->sin [rows, half] of the chunk's positions:
+void chunk_rope_angles(const RopeTable& table, const DocumentChunk& chunk, std::int64_t half,
+                       LayerScratch* scratch);
+/// scratch->attended [rows, heads x head_dim] from scratch->q, scratch->k, scratch->v, each document by
+/// itself.
+void attend_within_documents(const AttentionShape& shape, const DocumentChunk& chunk, LayerScratch* scratch);
 
 /// Room for n floats that may be overwritten.
 float* room(std::vector<float>* buffer, std::int64_t n);

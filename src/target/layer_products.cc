@@ -49,7 +49,7 @@ LayerProducts::LayerProducts(const TargetConfig& c, const ForwardOptions& option
     kv_b = make(c.num_heads * (m.nope_dim + m.value_dim), m.kv_rank);
     o = make(c.hidden, c.num_heads * m.value_dim);
   }
-  mlp = make_mlp(c.intermediate);
+  if (has_dense_layer(c)) mlp = make_mlp(c.intermediate);
   if (c.experts.count == 0) return;
   expert = make_mlp(c.experts.width);
   LinearWeightOptions exact = options_;

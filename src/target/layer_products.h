@@ -34,6 +34,8 @@ class LayerProducts {
   /// stay.
   void load(LayerTensors* layer);
   void load_expert(ExpertTensors* expert);
+  /// What products need beside the weights, for all threads.
+  std::uint64_t workspace_bytes() const { return workspace_.bytes(); }
 
   std::unique_ptr<LinearWeight> q, k, v, o;            // grouped attention; q, o of latent attention too
   std::unique_ptr<LinearWeight> q_a, q_b, kv_a, kv_b;  // latent attention

@@ -154,6 +154,15 @@ Status check_sizes(const TargetConfig& c) {
 
 }  // namespace
 
+bool has_experts(const TargetConfig& c, std::int64_t layer) {
+  return !c.experts.on_layer.empty() && c.experts.on_layer[static_cast<std::size_t>(layer)];
+}
+
+bool has_dense_layer(const TargetConfig& c) {
+  const std::vector<bool>& experts = c.experts.on_layer;
+  return experts.empty() || std::find(experts.begin(), experts.end(), false) != experts.end();
+}
+
 Result<TargetConfig> target_config_from_json(const Json& json) {
   if (!json.is_object()) return unknown("a config.json that is no object");
   const Json* quantised = json_field(json, "quantization_config");

@@ -47,6 +47,10 @@ struct TargetConfig {
   WeightQuantisation quantisation;  // of a folder
 };
 
+bool has_experts(const TargetConfig& config, std::int64_t layer);
+/// Is there a layer without experts?
+bool has_dense_layer(const TargetConfig& config);
+
 /// Reads a transformers config.json; of a model for pictures and text, the text part. kConfig names what is
 /// not known: nothing that changes the arithmetic is passed over.
 Result<TargetConfig> target_config_from_json(const Json& json);

@@ -14,11 +14,7 @@
 namespace eaglet {
 namespace {
 
-constexpr std::int64_t kChunkRows = 512;  // of a thread: two tiles; what a layer needs stays small
-
-bool has_experts(const TargetConfig& c, std::int64_t layer) {
-  return !c.experts.on_layer.empty() && c.experts.on_layer[static_cast<std::size_t>(layer)];
-}
+constexpr std::int64_t kChunkRows = 512;  // of a thread; what a layer needs for them stays small
 
 }  // namespace
 
@@ -173,7 +169,7 @@ LayerSize layer_size(const TargetConfig& c) {
                      c.num_heads * m.value_dim * c.hidden;
     size.row += 3 * c.num_heads * std::max(c.head_dim, m.value_dim) + decoded;
   }
-  size.mlp = 3 * c.hidden * c.intermediate;
+  size.mlp = has_dense_layer(c) ? 3 * c.hidden * c.intermediate : 0;
   size.expert = 3 * c.hidden * c.experts.width;
   size.shared = c.experts.shared * size.expert + c.experts.count * c.hidden;
   return size;
@@ -181,18 +177,20 @@ LayerSize layer_size(const TargetConfig& c) {
 
 }  // namespace
 
+// What is read ahead is fp32; what is computed with is packed. While a layer is packed its fp32 values are
+// there and the next one is not read yet.
 std::uint64_t TargetForward::fixed_bytes(std::int64_t longest_document) const {
   const LayerSize size = layer_size(config_);
   const bool experts = config_.experts.count > 0;
-  // What is read ahead is fp32; what is computed with is packed, beside a matrix that is being packed.
-  const std::int64_t layer = size.attention + std::max(size.mlp, size.shared);
+  const auto ahead = static_cast<std::int64_t>(experts_read_ahead());
   const std::int64_t packed = options_.compute_type == ComputeType::kBf16 ? 2 : 4;
-  const std::int64_t weights =
-      (4 + packed) * layer +
-      (experts ? (4 * static_cast<std::int64_t>(experts_read_ahead()) + packed) * size.expert : 0);
+  std::int64_t weights = 4 * (size.attention + std::max(size.mlp, size.shared)) +
+                         packed * (size.attention + size.mlp + size.shared);
+  if (experts) weights += (4 * ahead + packed) * size.expert;
   const std::int64_t embeddings = 4 * config_.vocab * config_.hidden;  // before the first layer
   return static_cast<std::uint64_t>(std::max(weights, embeddings) +
-                                    4 * std::max(num_threads() * kChunkRows, longest_document) * size.row);
+                                    4 * std::max(num_threads() * kChunkRows, longest_document) * size.row) +
+         products_.workspace_bytes();
 }
 
 double TargetForward::flops_per_token() const {

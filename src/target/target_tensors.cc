@@ -65,9 +65,9 @@ void read_mlp(const TargetConfig& c, Reader& read, LayerTensors* l) {
   read("mlp.up_proj.weight", {c.intermediate, c.hidden}, &l->up);
   read("mlp.down_proj.weight", {c.hidden, c.intermediate}, &l->down);
   if (!c.mlp_bias) return;
-  read("mlp.gate_proj.bias", {c.intermediate}, &l->gate_bias);
-  read("mlp.up_proj.bias", {c.intermediate}, &l->up_bias);
-  read("mlp.down_proj.bias", {c.hidden}, &l->down_bias);
+  read("mlp.gate_proj.bias", {c.intermediate}, &l->mlp_biases.gate);
+  read("mlp.up_proj.bias", {c.intermediate}, &l->mlp_biases.up);
+  read("mlp.down_proj.bias", {c.hidden}, &l->mlp_biases.down);
 }
 
 void read_router(const TargetConfig& c, Reader& read, LayerTensors* l) {
@@ -107,7 +107,7 @@ Result<LayerTensors> read_layer(const TargetConfig& c, std::int64_t layer, Targe
     read_latent(c, read, &l);
   else
     read_grouped(c, read, &l);
-  if (!c.experts.on_layer.empty() && c.experts.on_layer[static_cast<std::size_t>(layer)])
+  if (has_experts(c, layer))
     read_router(c, read, &l);
   else
     read_mlp(c, read, &l);

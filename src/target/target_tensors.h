@@ -15,7 +15,6 @@ namespace eaglet {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  virtual bool has(const std::string& name) const = 0;
   /// The tensor as fp32; `shape` is what the configuration says it is.
   virtual Result<std::vector<float>> read(const std::string& name,
                                           const std::vector<std::int64_t>& shape) = 0;
@@ -33,7 +32,6 @@ class TargetTensors {
  public:
   TargetTensors(std::unique_ptr<WeightSource> source, std::string path)
       : source_(std::move(source)), path_(std::move(path)) {}
-  bool has(const std::string& name) const { return source_->has(name); }
   /// kNotFound (named), kConfig (another shape, or a dtype that cannot be read), kNumeric (a value that is
   /// not finite).
   Result<std::vector<float>> read(const std::string& name, const std::vector<std::int64_t>& shape);
@@ -44,14 +42,19 @@ class TargetTensors {
   std::string path_;
 };
 
+struct MlpBiases {
+  std::vector<float> gate, up, down;  // empty where the model has none
+};
+
 /// One layer's own weights; which are there follows from the configuration. Experts are not among them: they
 /// are read one by one when their tokens are there (expert_layer.h).
 struct LayerTensors {
   std::vector<float> input_norm, post_norm;
   std::vector<float> q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;  // grouped attention
   std::vector<float> q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;                   // latent attention
-  std::vector<float> gate, up, down, gate_bias, up_bias, down_bias;               // dense MLP
-  std::vector<float> router, correction, shared_gate, shared_up, shared_down;     // experts
+  std::vector<float> gate, up, down;                                              // dense MLP
+  MlpBiases mlp_biases;
+  std::vector<float> router, correction, shared_gate, shared_up, shared_down;  // experts
 };
 Result<LayerTensors> read_layer(const TargetConfig& config, std::int64_t layer, TargetTensors& tensors);
 
