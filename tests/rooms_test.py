@@ -132,6 +132,31 @@ def name_faults(src):
     return [f"{name} is defined in {' and in '.join(sorted(files))}" for name, files in places.items() if len(files) > 1], len(places)
 
 
+def local_names(text):
+    """What a file keeps for itself in unnamed namespaces: types, constants, functions with the types of their parameters."""
+    for space in re.findall(r"^namespace \{\n(.*?)^\}  // namespace\n", text, re.M | re.S):
+        for name in re.findall(r"^(?:class|struct|enum class|enum) (\w+)", space, re.M):
+            yield name
+        for name in re.findall(r"^(?:static |const |constexpr )+[^=({;]*?(\w+)(?:\[\w*\])? =", space, re.M):
+            yield name
+        for name, parameters in re.findall(r"^[A-Za-z][\w:<>,*& ]*?[ *&](\w+)\(([^;{}()]*)\)(?: const)? \{", space, re.M):
+            yield f"{name}({','.join(' '.join(p.split()[:-1]) for p in parameters.split(','))})"
+
+
+def local_faults(src, rooms):
+    """A unity build compiles files of a room as one, any of them: no two may keep something of one name for themselves."""
+    faults, seen = [], 0
+    for room in rooms:
+        places = {}
+        for name in sorted(os.listdir(os.path.join(src, room))):
+            if name.endswith(".cc") and not name.endswith("_test.cc"):
+                for local in local_names(read(os.path.join(src, room, name))):
+                    places.setdefault(local, set()).add(name)
+        seen += len(places)
+        faults += [f"{room}: {' and '.join(sorted(files))} each have their own {local}" for local, files in places.items() if len(files) > 1]
+    return faults, seen
+
+
 def prove_the_checks_can_fail():
     rooms = {"base": [], "low": ["base"], "high": ["low", "base"]}
     assert not order_faults(rooms)
@@ -151,6 +176,13 @@ def prove_the_checks_can_fail():
                 file.write(text)
         faults, seen = name_faults(src)
         assert seen == 1 and faults == ["a::Same is defined in high/c.h and in low/d.cc"], faults
+        for name, text in {"p.cc": "namespace {\nint f(int a) {\n}\nconstexpr int kA = 1;\n}  // namespace\n",
+                           "q.cc": "namespace {\nint f(char a) {\n}\nconstexpr int kB = 1;\n}  // namespace\n",
+                           "r.cc": "namespace {\nbool f(int b) {\n}\nconst double kA = 1;\n}  // namespace\n"}.items():
+            with open(os.path.join(src, "high", name), "w", encoding="utf-8") as file:
+                file.write(text)
+        faults, _ = local_faults(src, ["high"])
+        assert faults == ["high: p.cc and r.cc each have their own kA", "high: p.cc and r.cc each have their own f(int)"], faults
         os.mkdir(os.path.join(src, "cellar"))
         assert folder_faults(src, rooms), "a folder outside ROOMS went unseen"
     drawn = "```\n+-----------+-----------+\n| low  text | high      |\n|           | --> low   |\n+-----------+-----------+\n| base      |\n+-----------+\n```"
@@ -168,6 +200,9 @@ def main():
     faults += order_faults(rooms) + folder_faults(src, rooms) + picture_faults(read(os.path.join(src, "README.md")), rooms)
     doubled, types = name_faults(src)
     faults += doubled
+    doubled, locals_seen = local_faults(src, rooms)
+    faults += doubled
+    assert locals_seen > 500, "hardly any local name was seen: the check is blind"
     assert types > 100, "hardly any type was seen: the check is blind"
     print(f"{len(rooms)} rooms, {seen} includes between files of src/")
     for fault in faults:

@@ -73,9 +73,9 @@ Result<std::vector<Row>> rows_to_ask(const ServerAcceptanceOptions& options) {
   return rows;
 }
 
-class Measurement {
+class ServerMeasurement {
  public:
-  Measurement(const ServerAcceptanceOptions& options, Progress& progress)
+  ServerMeasurement(const ServerAcceptanceOptions& options, Progress& progress)
       : options_(options), progress_(progress) {}
 
   Result<ServerAcceptance> run() {
@@ -207,7 +207,7 @@ class Measurement {
 }  // namespace
 
 Result<ServerAcceptance> measure_server(const ServerAcceptanceOptions& options, Progress& progress) {
-  return Measurement(options, progress).run();
+  return ServerMeasurement(options, progress).run();
 }
 
 ServerVerdict judge_server(const ServerAcceptance& served, const WalkedAcceptance& walked) {

@@ -19,7 +19,7 @@ constexpr std::uint64_t kLongestComment = 65535, kMostEntries = 1 << 20;
 Status corrupt_zip(const std::string& what) {
   return Status(StatusCode::kDataLoss, what, "", "fetch or write this file again: it is damaged");
 }
-Status refused(const std::string& what) {
+Status zip_refused(const std::string& what) {
   return Status(StatusCode::kConfig, what, "",
                 "only archives as torch.save writes them are read; load it there and save it again");
 }
@@ -63,7 +63,7 @@ Result<Directory> find_directory(const Bytes& zip) {
   if (!end)
     return corrupt_zip("there is no zip directory at the end: the file is cut short, or of another kind");
   if (zip.get<std::uint16_t>(*end + 4) != 0 && zip.get<std::uint16_t>(*end + 4) != 0xffff)
-    return refused("a zip archive of several disks");
+    return zip_refused("a zip archive of several disks");
   Directory directory{zip.get<std::uint32_t>(*end + 16), zip.get<std::uint32_t>(*end + 12),
                       zip.get<std::uint16_t>(*end + 10)};
   const bool has_locator =
@@ -137,8 +137,8 @@ Result<StoredZipEntry> read_entry(const Bytes& zip, std::uint64_t at, std::uint6
   StoredZipEntry entry;
   entry.name = zip.text(at + kCentralBytes, name_bytes);
   entry.crc32 = zip.get<std::uint32_t>(at + 16);
-  if ((flags & 1) != 0) return refused("the zip entry '" + entry.name + "' is encrypted");
-  if (method != 0) return refused("the zip entry '" + entry.name + "' is compressed");
+  if ((flags & 1) != 0) return zip_refused("the zip entry '" + entry.name + "' is encrypted");
+  if (method != 0) return zip_refused("the zip entry '" + entry.name + "' is compressed");
   if (!widen(zip, at + kCentralBytes + name_bytes, extra, &size, &stored, &local) || stored != size)
     return corrupt_zip("the zip entry '" + entry.name + "' has sizes that do not fit together");
   entry.bytes = size;

@@ -13,10 +13,6 @@ constexpr std::uint64_t kMostMapBytes = std::uint64_t{64} << 20;
 constexpr const char* kDataKeys[] = {"hidden_states_path", "hidden_states_dir", "data_path",
                                      "train_data_path", "data_dir"};
 
-bool ends_in(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 void take_maps(const std::vector<std::int64_t>& d2t, const std::vector<std::int64_t>& t2d,
                const std::string& path, DataSeen* data) {
   data->maps_path = path;
@@ -38,7 +34,7 @@ void maps_of_checkpoint(const std::vector<FileView>& files, DataSeen* data) {
   std::int64_t step = -1;
   for (const FileView& file : files) {
     const std::int64_t at = checkpoint_of_path(file.path).step;
-    if (!ends_in(file.path, "/model.safetensors") || at < step) continue;
+    if (!file.path.ends_with("/model.safetensors") || at < step) continue;
     newest = &file;
     step = at;
   }
@@ -54,7 +50,7 @@ void maps_of_checkpoint(const std::vector<FileView>& files, DataSeen* data) {
 
 void maps_of_files(const RunConfig& config, DataSeen* data) {
   std::vector<std::string> places;
-  if (const auto named = config.text("d2t_path"); named && ends_in(*named, "/d2t.npy"))
+  if (const auto named = config.text("d2t_path"); named && named->ends_with("/d2t.npy"))
     places.push_back(named->substr(0, named->size() - 8));
   for (const char* key : kDataKeys)
     if (const auto place = config.text(key)) places.push_back(*place);
@@ -74,7 +70,7 @@ void states(const RunConfig& config, DataSeen* data) {
       const auto names = list_directory(folder);
       if (!names.ok()) continue;
       for (const std::string& name : *names) {
-        if (!ends_in(name, ".safetensors")) continue;
+        if (!name.ends_with(".safetensors")) continue;
         const auto opened = SafetensorsFile::open(folder + "/" + name);
         const SafetensorsEntry* entry = opened.ok() ? opened->find("hidden_states") : nullptr;
         if (entry != nullptr && entry->shape.size() == 3) {

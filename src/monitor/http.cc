@@ -57,7 +57,7 @@ HttpRequest parse_request(std::string_view head) {
   return request;
 }
 
-const char* reason_of(int status) {
+const char* status_words(int status) {
   if (status == 200) return "OK";
   if (status == 403) return "Forbidden";
   return status == 404 ? "Not Found" : "Error";
@@ -67,7 +67,7 @@ std::string head_of(const HttpReply& reply) {
   std::string head = fmt::format(
       "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
       "Content-Security-Policy: default-src 'self'\r\nReferrer-Policy: no-referrer\r\n",
-      reply.status, reason_of(reply.status), reply.events ? "text/event-stream" : reply.type);
+      reply.status, status_words(reply.status), reply.events ? "text/event-stream" : reply.type);
   if (!reply.events) head += fmt::format("Content-Length: {}\r\nConnection: close\r\n", reply.body.size());
   return head + "\r\n";
 }

@@ -12,15 +12,6 @@
 namespace eaglet::monitor {
 namespace {
 
-Judgement judgement(const char* name, Level level, std::string reason) {
-  Judgement j;
-  j.name = name;
-  j.layer = Layer::kConfiguration;
-  j.level = level;
-  j.reason = std::move(reason);
-  return j;
-}
-
 /// 35446 -> "35,446".
 std::string grouped(double value) {
   std::string text = fmt::format("{:.0f}", value);
@@ -40,21 +31,22 @@ void add_artifact(const Case& c, Judgements* all) {
   if (!c.series.live) return;
   if (!c.series.config) {
     if (c.activity.age_seconds > c.thresholds.artifact_seconds && !c.series.output_dir.empty())
-      all->push_back(
-          judgement("artifact", Level::kUnknown, "no train_config.json in " + c.series.output_dir));
+      all->push_back(configuration_judgement("artifact", Level::kUnknown,
+                                             "no train_config.json in " + c.series.output_dir));
     return;
   }
   if (c.series.config_mtime + 5 < c.series.run_began && !c.series.log.resumed) {
-    all->push_back(judgement("artifact", Level::kWarn, "the configuration file is older than the process"));
+    all->push_back(configuration_judgement("artifact", Level::kWarn,
+                                           "the configuration file is older than the process"));
     all->back().advice = "this may be another run's directory: " + c.series.config_path;
   }
 }
 
 void add_differences(const Case& c, Judgements* all) {
   for (const RunConfig::Difference& d : c.config.differences()) {
-    Judgement j =
-        judgement("declared", Level::kWarn,
-                  fmt::format("asked {} {}, the run uses {} ({})", d.key, d.asked, d.effective, d.source));
+    Judgement j = configuration_judgement(
+        "declared", Level::kWarn,
+        fmt::format("asked {} {}, the run uses {} ({})", d.key, d.asked, d.effective, d.source));
     j.advice = "a later setting wins: find it, or restart with the one you meant";
     all->push_back(j);
   }
@@ -82,7 +74,7 @@ void add_packing(const Case& c, Judgements* all) {
   const double share = samples > 0 ? batches / samples : 0;
   const bool one_each = share > 0.8 && share <= 1.0001;
   if (std::isnan(fill) && !one_each) return;
-  Judgement j = judgement("packing", Level::kOk, "");
+  Judgement j = configuration_judgement("packing", Level::kOk, "");
   j.value = fill;
   j.unit = "share of real tokens";
   j.threshold = fmt::format("warn < {}", c.thresholds.fill_warn);
@@ -115,7 +107,7 @@ void add_steps(const Case& c, Judgements* all) {
     const double ratio = epochs * batches / total;
     const double whole = std::max(1.0, std::round(ratio));
     const bool fits = std::abs(ratio / whole - 1) < 0.02 && ratio > 0.9;
-    Judgement j = judgement(
+    Judgement j = configuration_judgement(
         "steps", Level::kOk,
         fmt::format("{} steps = {:.0f} epochs x {} batches", grouped(total), epochs, grouped(batches)));
     if (fits && whole > 1) j.reason += fmt::format(" / {:.0f} (ranks or accumulation)", whole);
@@ -130,9 +122,10 @@ void add_steps(const Case& c, Judgements* all) {
   }
   const double horizon = c.config.number("scheduler_total_steps").value_or(0);
   if (horizon > 0 && total > 0 && horizon < 0.98 * total) {
-    Judgement j = judgement("lr_horizon", Level::kWarn,
-                            fmt::format("LR reaches its end at {:.0f} % of the run ({} of {} steps)",
-                                        100 * horizon / total, grouped(horizon), grouped(total)));
+    Judgement j =
+        configuration_judgement("lr_horizon", Level::kWarn,
+                                fmt::format("LR reaches its end at {:.0f} % of the run ({} of {} steps)",
+                                            100 * horizon / total, grouped(horizon), grouped(total)));
     j.advice = "set scheduler_total_steps to the run's steps";
     all->push_back(j);
   }
@@ -153,7 +146,7 @@ void add_lr(const Case& c, Judgements* all) {
   const double total = std::max(c.config.number("scheduler_total_steps").value_or(0),
                                 c.config.number("total_steps").value_or(0));
   if (lr == 0 && total > 0 && step > 0.02 * total && step < 0.98 * total) {
-    Judgement j = judgement("lr", Level::kWarn, fmt::format("lr is 0 at step {:.0f}", step));
+    Judgement j = configuration_judgement("lr", Level::kWarn, fmt::format("lr is 0 at step {:.0f}", step));
     j.advice = "warm-up was never left, or the schedule's end has passed";
     all->push_back(j);
     return;
@@ -175,8 +168,8 @@ void add_lr(const Case& c, Judgements* all) {
                 std::abs(want - scheduled_lr(kind, *base, std::max(0.0, step - 1), warmup, total)),
                 c.thresholds.lr_tolerance * want});
   const bool fits = std::abs(lr - want) <= near + 1e-12;
-  Judgement j =
-      judgement("lr", fits ? Level::kOk : Level::kWarn, fmt::format("lr {:.3g} at step {:.0f}", lr, step));
+  Judgement j = configuration_judgement("lr", fits ? Level::kOk : Level::kWarn,
+                                        fmt::format("lr {:.3g} at step {:.0f}", lr, step));
   if (!fits) {
     j.reason += fmt::format(", the {} schedule says {:.3g}", kind, want);
     j.advice = "compare lr, warm-up and total steps with what was meant";
@@ -190,9 +183,9 @@ void add_vocabulary(const Case& c, Judgements* all) {
   const auto covered = c.config.number("covered_share");
   if (!covered || !(*covered > 0)) return;
   const bool low = *covered < c.thresholds.coverage_warn;
-  Judgement j =
-      judgement("coverage", low ? Level::kWarn : Level::kOk,
-                fmt::format("draft vocabulary covers {:.1f} % of the target's tokens", 100 * *covered));
+  Judgement j = configuration_judgement(
+      "coverage", low ? Level::kWarn : Level::kOk,
+      fmt::format("draft vocabulary covers {:.1f} % of the target's tokens", 100 * *covered));
   j.value = *covered;
   j.unit = "share";
   j.threshold = fmt::format("warn < {}", c.thresholds.coverage_warn);
@@ -204,8 +197,8 @@ void add_warm_start(const Case& c, Judgements* all) {
   const auto skipped = c.series.log.tensors_skipped, loaded = c.series.log.tensors_loaded;
   if (!loaded || !skipped) return;
   const bool none = *loaded == 0;
-  Judgement j = judgement("warm_start", none ? Level::kWarn : Level::kOk,
-                          fmt::format("{} tensors loaded, {} skipped", *loaded, *skipped));
+  Judgement j = configuration_judgement("warm_start", none ? Level::kWarn : Level::kOk,
+                                        fmt::format("{} tensors loaded, {} skipped", *loaded, *skipped));
   if (none) j.advice = "nothing was loaded: compare tensor names and shapes";
   all->push_back(j);
 }
@@ -215,8 +208,8 @@ void add_ranks(const Case& c, Judgements* all) {
   const std::size_t seen = c.activity.ranks.size();
   if (world <= 0 || !c.activity.processes_known || seen == 0) return;
   const bool fits = static_cast<double>(seen) >= world;
-  Judgement j =
-      judgement("ranks", fits ? Level::kOk : Level::kWarn, fmt::format("{} of {:.0f} ranks", seen, world));
+  Judgement j = configuration_judgement("ranks", fits ? Level::kOk : Level::kWarn,
+                                        fmt::format("{} of {:.0f} ranks", seen, world));
   if (!fits) j.advice = "a rank is missing, or the rest run on another machine";
   std::size_t holding = 0;
   for (const DeviceActivity& device : c.activity.devices) holding += device.used_bytes > 1e9;
@@ -235,7 +228,8 @@ void add_parameters(const Case& c, Judgements* all) {
   const auto shape = draft_shape(c.config);
   const auto counted = c.config.number("trainable_params"), total = c.config.number("total_params");
   if (!counted) return;
-  Judgement j = judgement("parameters", Level::kOk, fmt::format("{:.4f} B trainable", *counted / 1e9));
+  Judgement j =
+      configuration_judgement("parameters", Level::kOk, fmt::format("{:.4f} B trainable", *counted / 1e9));
   if (total) j.reason += fmt::format(" of {:.4f} B", *total / 1e9);
   j.value = *counted;
   if (shape) {
@@ -267,9 +261,10 @@ void add_bandwidth(const Case& c, Judgements* all) {
   const double wait = waits.empty() ? 0 : waits.back().value;
   const bool from_memory = got <= 0.5 * needed;
   const bool slow = !from_memory && wait > c.thresholds.fetch_warn;
-  Judgement j = judgement("bandwidth", slow ? Level::kWarn : Level::kOk,
-                          fmt::format("needs {}/s of states, reads {}/s{}", human_bytes(needed),
-                                      human_bytes(got), from_memory ? " (the rest from memory)" : ""));
+  Judgement j =
+      configuration_judgement("bandwidth", slow ? Level::kWarn : Level::kOk,
+                              fmt::format("needs {}/s of states, reads {}/s{}", human_bytes(needed),
+                                          human_bytes(got), from_memory ? " (the rest from memory)" : ""));
   if (slow) {
     j.reason += fmt::format(" and waits {:.0f} % of the time: the storage gives no more", 100 * wait);
     j.advice = "states on a local disk, fewer captured layers, or states in fewer bits";
@@ -305,7 +300,8 @@ Judgements judge_configuration(const Case& c) {
   add_ranks(c, &all);
   add_parameters(c, &all);
   add_bandwidth(c, &all);
-  if (all.empty()) all.push_back(judgement("configuration", Level::kUnknown, "no configuration found"));
+  if (all.empty())
+    all.push_back(configuration_judgement("configuration", Level::kUnknown, "no configuration found"));
   return all;
 }
 

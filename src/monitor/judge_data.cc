@@ -11,22 +11,13 @@
 namespace eaglet::monitor {
 namespace {
 
-Judgement judgement(const char* name, Level level, std::string reason) {
-  Judgement j;
-  j.name = name;
-  j.layer = Layer::kConfiguration;
-  j.level = level;
-  j.reason = std::move(reason);
-  return j;
-}
-
 /// Length of d2t = true entries of t2d = draft vocabulary, ids ascending.
 void add_maps(const Case& c, Judgements* all) {
   const DataSeen& data = c.series.data;
   if (data.draft_ids < 0) return;
   const auto vocab = c.config.number("draft_vocab_size");
-  Judgement j = judgement("vocabulary_maps", Level::kOk,
-                          fmt::format("vocabulary maps of {} ids agree", data.draft_ids));
+  Judgement j = configuration_judgement("vocabulary_maps", Level::kOk,
+                                        fmt::format("vocabulary maps of {} ids agree", data.draft_ids));
   j.value = static_cast<double>(data.draft_ids);
   j.unit = "ids";
   j.threshold = "d2t and t2d have draft_vocab_size ids each, ascending, the same ones";
@@ -51,8 +42,8 @@ void add_layers(const Case& c, Judgements* all) {
   if (data.hidden < 0) return;
   const double hidden = c.config.number("hidden_size").value_or(0),
                aux = c.config.number("num_aux").value_or(0);
-  Judgement j = judgement("data_layers", Level::kOk,
-                          fmt::format("states of {} layers, {} wide", data.layers, data.hidden));
+  Judgement j = configuration_judgement(
+      "data_layers", Level::kOk, fmt::format("states of {} layers, {} wide", data.layers, data.hidden));
   j.value = static_cast<double>(data.layers);
   j.unit = "layers";
   j.threshold = "hidden_size wide; the captured layers and the last one; a row for each token id";
@@ -92,7 +83,7 @@ void add_workers(const Case& c, Judgements* all) {
   // None at all is how threads, or workers between two epochs, look.
   const auto expected = std::max(static_cast<double>(most), asked * ranks);
   if (now == 0 || asked <= 0 || ranks == 0) return;
-  Judgement j = judgement("workers", Level::kOk, fmt::format("{} loader workers", now));
+  Judgement j = configuration_judgement("workers", Level::kOk, fmt::format("{} loader workers", now));
   j.layer = Layer::kProcess;
   j.value = static_cast<double>(now);
   j.unit = "workers";
@@ -113,7 +104,7 @@ void add_memory_estimate(const Case& c, Judgements* all) {
   const double seq = c.config.number("max_seq_len").value_or(0);
   if (!shape || seq <= 0 || shape->ttt_steps < 1) return;
   const double logits = shape->ttt_steps * seq * shape->draft_vocab * 4, fixed = fixed_training_bytes(*shape);
-  Judgement j = judgement(
+  Judgement j = configuration_judgement(
       "memory_estimate", Level::kOk,
       fmt::format("weights and optimizer {}, logits of {:.0f} x {:.0f} x {:.0f} in fp32 {}",
                   human_bytes(fixed), shape->ttt_steps, seq, shape->draft_vocab, human_bytes(logits)));
@@ -141,7 +132,7 @@ void add_precision(const Case& c, Judgements* all) {
     if (const auto text = c.config.text(key); text && !text->empty() && text->size() < 40)
       told += fmt::format("{}{} {}", told.empty() ? "" : ", ", key, *text);
   if (told.empty()) return;
-  Judgement j = judgement("precision", Level::kOk, told);
+  Judgement j = configuration_judgement("precision", Level::kOk, told);
   j.threshold = "none";
   all->push_back(std::move(j));
 }

@@ -14,15 +14,6 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-Judgement judgement(const char* name, Level level, std::string reason) {
-  Judgement j;
-  j.name = name;
-  j.layer = Layer::kHardware;
-  j.level = level;
-  j.reason = std::move(reason);
-  return j;
-}
-
 /// The two-signal table: utilisation and power together, CPU and I/O to tell the rest apart.
 struct Reading {
   Level level;
@@ -107,7 +98,7 @@ void add_power(const Case& c, Judgements* all) {
   if (!std::isnan(a.busy_pct)) text += fmt::format(" busy {:.0f} %", a.busy_pct);
   if (!std::isnan(a.power_w)) text += fmt::format(", {:.0f}/{:.0f} W", a.power_w, one.limit_w);
   if (!std::isnan(a.above_idle)) text += fmt::format(" (r {:.2f})", a.above_idle);
-  Judgement j = judgement("power", reading.level, text + ": " + reading.text);
+  Judgement j = hardware_judgement("power", reading.level, text + ": " + reading.text);
   j.value = a.above_idle;
   j.unit = "share of the power span above idle";
   j.window_seconds = a.span_seconds;
@@ -122,34 +113,34 @@ void add_faults(const Case& c, Judgements* all) {
   for (const DeviceView& device : *c.series.views.back().devices) {
     const std::string name = fmt::format("GPU {}", device.index);
     if (device.lost)
-      all->push_back(
-          judgement("lost", Level::kCrit, name + " is lost or needs a reset: reboot or reseat, see dmesg"));
+      all->push_back(hardware_judgement("lost", Level::kCrit,
+                                        name + " is lost or needs a reset: reboot or reseat, see dmesg"));
     for (const std::int64_t xid : device.xids) {
       const bool fatal = is_fatal_xid(xid);
-      Judgement j =
-          judgement("xid", fatal ? Level::kCrit : Level::kWarn, fmt::format("{} reported Xid {}", name, xid));
+      Judgement j = hardware_judgement("xid", fatal ? Level::kCrit : Level::kWarn,
+                                       fmt::format("{} reported Xid {}", name, xid));
       j.advice = fatal ? "a fault of the board or its link: drain this machine"
                        : "usually follows an error of the program or a kill";
       all->push_back(j);
     }
     if (device.ecc_uncorrected > 0 || device.remap_pending > 0) {
-      Judgement j = judgement(
+      Judgement j = hardware_judgement(
           "ecc", Level::kCrit,
           name + (device.ecc_uncorrected > 0 ? " has uncorrected memory errors" : " waits for a row remap"));
       j.advice = "drain this GPU";
       all->push_back(j);
     }
     if (!std::isnan(device.celsius) && device.slowdown_celsius - device.celsius <= 3) {
-      Judgement j = judgement("temperature", Level::kWarn,
-                              fmt::format("{} at {:.0f} C, slows down at {:.0f} C", name, device.celsius,
-                                          device.slowdown_celsius));
+      Judgement j = hardware_judgement("temperature", Level::kWarn,
+                                       fmt::format("{} at {:.0f} C, slows down at {:.0f} C", name,
+                                                   device.celsius, device.slowdown_celsius));
       j.advice = "thermal limit: fans, neighbours, the room";
       all->push_back(j);
     }
     if (device.link_width < device.max_link_width && c.activity.busy_pct > 50) {
-      Judgement j = judgement("link", Level::kWarn,
-                              fmt::format("{} runs on {:.0f} of {:.0f} PCIe lanes", name, device.link_width,
-                                          device.max_link_width));
+      Judgement j = hardware_judgement("link", Level::kWarn,
+                                       fmt::format("{} runs on {:.0f} of {:.0f} PCIe lanes", name,
+                                                   device.link_width, device.max_link_width));
       j.advice = "slot or riser";
       all->push_back(j);
     }
@@ -172,13 +163,15 @@ void add_slow_reasons(const Case& c, Judgements* all) {
     const auto often = [&](int count) { return count > 0 && count > 0.05 * seen; };
     const std::string name = fmt::format("GPU {}", now.index);
     if (often(brake)) {
-      all->push_back(judgement("throttle", Level::kCrit, name + ": power brake"));
+      all->push_back(hardware_judgement("throttle", Level::kCrit, name + ": power brake"));
       all->back().advice = "the power supply's or rack's limit, not your code";
     } else if (often(hard)) {
-      all->push_back(judgement("throttle", Level::kCrit, name + ": slowed by its hardware's heat limit"));
+      all->push_back(
+          hardware_judgement("throttle", Level::kCrit, name + ": slowed by its hardware's heat limit"));
       all->back().advice = "cooling";
     } else if (often(soft)) {
-      all->push_back(judgement("throttle", Level::kWarn, name + ": slowed by heat (software limit)"));
+      all->push_back(
+          hardware_judgement("throttle", Level::kWarn, name + ": slowed by heat (software limit)"));
       all->back().advice = "cooling";
     }
   }
@@ -194,9 +187,9 @@ void add_memory(const Case& c, Judgements* all) {
       fullest = &device;
   if (fullest == nullptr || fullest->used_bytes < 1e9) return;
   const double share = fullest->used_bytes / fullest->total_bytes;
-  Judgement j =
-      judgement("gpu_memory", share > c.thresholds.gpu_memory_warn ? Level::kWarn : Level::kOk,
-                fmt::format("{:.1f}/{:.0f} GiB", fullest->used_bytes / kGiB, fullest->total_bytes / kGiB));
+  Judgement j = hardware_judgement(
+      "gpu_memory", share > c.thresholds.gpu_memory_warn ? Level::kWarn : Level::kOk,
+      fmt::format("{:.1f}/{:.0f} GiB", fullest->used_bytes / kGiB, fullest->total_bytes / kGiB));
   j.value = share;
   j.unit = "share";
   j.threshold = fmt::format("warn > {}", c.thresholds.gpu_memory_warn);
@@ -225,7 +218,7 @@ void add_unaccounted(const Case& c, Judgements* all) {
       if (process.device == device.index) owned += process.bytes;  // NaN when one is not told: unknown
     const double stale = device.used_bytes - device.reserved_bytes - owned;
     if (!(stale > c.thresholds.stale_gpu_bytes)) continue;
-    Judgement j = judgement(
+    Judgement j = hardware_judgement(
         "stale_memory", Level::kWarn,
         fmt::format("{:.1f} GiB on GPU {} belong to no process it lists", stale / kGiB, device.index));
     j.value = stale;
@@ -248,9 +241,9 @@ void add_neighbours(const Case& c, Judgements* all) {
     const bool shared = std::any_of(last.device_processes->begin(), last.device_processes->end(),
                                     [&](const auto& p) { return p.device == other.device && ours(p.pid); });
     if (!shared || ours(other.pid) || !(other.bytes > c.thresholds.stale_gpu_bytes)) continue;
-    Judgement j = judgement("shared_gpu", Level::kWarn,
-                            fmt::format("pid {}, not of this run, has {:.1f} GiB on GPU {}", other.pid,
-                                        other.bytes / kGiB, other.device));
+    Judgement j = hardware_judgement("shared_gpu", Level::kWarn,
+                                     fmt::format("pid {}, not of this run, has {:.1f} GiB on GPU {}",
+                                                 other.pid, other.bytes / kGiB, other.device));
     j.value = other.bytes;
     j.unit = "bytes";
     j.threshold = fmt::format("warn > {}", human_bytes(c.thresholds.stale_gpu_bytes));
@@ -284,9 +277,9 @@ void add_straggler(const Case& c, Judgements* all) {
     if (most == nullptr || r > most_r) most = &device, most_r = r;
   }
   if (least == nullptr || !(least_r > 0.05) || most_r / least_r <= c.thresholds.straggler_ratio) return;
-  Judgement j = judgement("straggler", Level::kWarn,
-                          fmt::format("GPU {} works less than the others: r {:.2f}, GPU {} {:.2f}",
-                                      least->index, least_r, most->index, most_r));
+  Judgement j = hardware_judgement("straggler", Level::kWarn,
+                                   fmt::format("GPU {} works less than the others: r {:.2f}, GPU {} {:.2f}",
+                                               least->index, least_r, most->index, most_r));
   j.value = most_r / least_r;
   j.window_seconds = kSeconds;
   j.threshold = fmt::format("warn: powers above idle more than {}x apart", c.thresholds.straggler_ratio);
@@ -298,9 +291,9 @@ void add_spread(const Case& c, Judgements* all) {
   const RankActivity* odd = odd_rank(c.activity, c.thresholds);
   if (odd != nullptr && c.activity.views > 1 && !one_works_alone(c)) {
     const bool late = c.state.state == RunState::kStalled || c.state.state == RunState::kLate;
-    Judgement j =
-        judgement("odd_rank", late ? Level::kCrit : Level::kWarn,
-                  fmt::format("rank {} (GPU {}, pid {}) is the odd one", odd->rank, odd->device, odd->pid));
+    Judgement j = hardware_judgement(
+        "odd_rank", late ? Level::kCrit : Level::kWarn,
+        fmt::format("rank {} (GPU {}, pid {}) is the odd one", odd->rank, odd->device, odd->pid));
     j.next = fmt::format("py-spy dump --pid {}", odd->pid);
     all->push_back(j);
     return;
@@ -322,7 +315,7 @@ Judgements judge_hardware(const Case& c) {
     add_neighbours(c, &all);
     add_spread(c, &all);
   } else if (!devices && !c.series.live) {
-    all.push_back(judgement("power", Level::kUnknown, "no view of the GPUs"));
+    all.push_back(hardware_judgement("power", Level::kUnknown, "no view of the GPUs"));
   }
   return all;
 }

@@ -10,21 +10,12 @@
 namespace eaglet::monitor {
 namespace {
 
-Judgement judgement(const char* name, Level level, std::string reason) {
-  Judgement j;
-  j.name = name;
-  j.layer = Layer::kHardware;
-  j.level = level;
-  j.reason = std::move(reason);
-  return j;
-}
-
 void add_share(const char* name, double used, double total, double crit, const std::string& what,
                const char* advice, Judgements* all) {
   if (std::isnan(used) || !(total > 0)) return;
   const double share = used / total;
-  Judgement j = judgement(name, share > crit ? Level::kCrit : Level::kOk,
-                          fmt::format("{} {:.0f} % of {}", what, 100 * share, human_bytes(total)));
+  Judgement j = hardware_judgement(name, share > crit ? Level::kCrit : Level::kOk,
+                                   fmt::format("{} {:.0f} % of {}", what, 100 * share, human_bytes(total)));
   j.value = share;
   j.unit = "share";
   j.threshold = fmt::format("crit > {}", crit);
@@ -36,7 +27,7 @@ void add_oom(const Case& c, Judgements* all) {
   const double before = c.series.views[c.activity.first_view].host.oom_kills,
                now = c.series.views.back().host.oom_kills;
   if (!(now > before)) return;
-  all->push_back(judgement(
+  all->push_back(hardware_judgement(
       "oom_kill", Level::kCrit,
       fmt::format("the kernel killed {:.0f} process(es) of this container for memory", now - before)));
   all->back().advice = "fewer workers, smaller prefetch, or more memory";
@@ -48,10 +39,10 @@ void add_quota(const Case& c, Judgements* all) {
   if (!(c.activity.span_seconds > 0)) return;
   const double share = (last.throttled_seconds - first.throttled_seconds) / c.activity.span_seconds;
   if (!(share > c.thresholds.throttled_warn)) return;
-  Judgement j =
-      judgement("cpu_quota", Level::kWarn,
-                fmt::format("throttled by the container's CPU quota of {:.1f} cores for {:.0f} % of the time",
-                            last.quota_cores, 100 * share));
+  Judgement j = hardware_judgement(
+      "cpu_quota", Level::kWarn,
+      fmt::format("throttled by the container's CPU quota of {:.1f} cores for {:.0f} % of the time",
+                  last.quota_cores, 100 * share));
   j.value = share;
   j.window_seconds = c.activity.span_seconds;
   j.threshold = fmt::format("warn > {}", c.thresholds.throttled_warn);
@@ -74,7 +65,7 @@ void add_pressure(const Case& c, Judgements* all) {
   const char* of = container ? "in the container" : "on the machine";
   const auto add = [&](const char* name, double share, bool bad, double limit, std::string reason,
                        const char* advice) {
-    Judgement j = judgement(name, bad ? Level::kWarn : Level::kOk, std::move(reason));
+    Judgement j = hardware_judgement(name, bad ? Level::kWarn : Level::kOk, std::move(reason));
     j.value = share;
     j.unit = "share";
     j.window_seconds = c.activity.span_seconds;
@@ -110,9 +101,9 @@ void add_network(const Case& c, Judgements* all) {
   const bool several =
       c.config.number("world_size").value_or(0) > static_cast<double>(c.activity.ranks.size());
   if (!(c.activity.span_seconds > 0) || !(rate > (several ? 0 : 1e6))) return;
-  Judgement j =
-      judgement("network", Level::kOk,
-                fmt::format("{}/s over the network, in and out, of all programs", human_bytes(rate)));
+  Judgement j = hardware_judgement(
+      "network", Level::kOk,
+      fmt::format("{}/s over the network, in and out, of all programs", human_bytes(rate)));
   j.value = rate;
   j.unit = "bytes/s";
   j.window_seconds = c.activity.span_seconds;
@@ -130,8 +121,8 @@ void add_swap(const Case& c, Judgements* all) {
   sum(c.series.views[c.activity.first_view], &before);
   sum(c.series.views.back(), &now);
   if (now < 1e6 || now <= before) return;
-  all->push_back(judgement("swap", Level::kWarn,
-                           fmt::format("{} of the run are swapped out, and growing", human_bytes(now))));
+  all->push_back(hardware_judgement(
+      "swap", Level::kWarn, fmt::format("{} of the run are swapped out, and growing", human_bytes(now))));
   all->back().advice = "lower the number of workers or the prefetch";
 }
 
@@ -144,11 +135,11 @@ void add_disk(const Case& c, Judgements* all) {
     checkpoint = checkpoint_bytes(*shape);
   const bool full = checkpoint > 0 && host.disk_free < c.thresholds.disk_free_checkpoints * checkpoint;
   const bool low = host.disk_free < c.thresholds.disk_free_warn * host.disk_total;
-  Judgement j = judgement("disk",
-                          full  ? Level::kCrit
-                          : low ? Level::kWarn
-                                : Level::kOk,
-                          fmt::format("{} free for checkpoints", human_bytes(host.disk_free)));
+  Judgement j = hardware_judgement("disk",
+                                   full  ? Level::kCrit
+                                   : low ? Level::kWarn
+                                         : Level::kOk,
+                                   fmt::format("{} free for checkpoints", human_bytes(host.disk_free)));
   if (full)
     j.reason =
         fmt::format("{} free, a checkpoint takes {}", human_bytes(host.disk_free), human_bytes(checkpoint));
@@ -160,8 +151,8 @@ void add_disk(const Case& c, Judgements* all) {
   all->push_back(j);
   if (!(host.inodes_total > 0) || host.inodes_free >= c.thresholds.disk_free_warn * host.inodes_total) return;
   Judgement files =
-      judgement("inodes", Level::kWarn,
-                fmt::format("room for {:.0f} more files where checkpoints go", host.inodes_free));
+      hardware_judgement("inodes", Level::kWarn,
+                         fmt::format("room for {:.0f} more files where checkpoints go", host.inodes_free));
   files.value = host.inodes_free;
   files.unit = "files";
   files.threshold = fmt::format("warn < {:.0f} %", 100 * c.thresholds.disk_free_warn);
@@ -177,8 +168,9 @@ void add_cores(const Case& c, Judgements* all) {
     return;
   const double allowed = std::isnan(host.quota_cores) ? host.cores : std::min(host.cores, host.quota_cores);
   const double share = c.activity.tree_cores / allowed;
-  Judgement j = judgement("cores", Level::kOk,
-                          fmt::format("no GPU; {:.1f} of {:.0f} cores busy", c.activity.tree_cores, allowed));
+  Judgement j =
+      hardware_judgement("cores", Level::kOk,
+                         fmt::format("no GPU; {:.1f} of {:.0f} cores busy", c.activity.tree_cores, allowed));
   j.value = share;
   j.unit = "share";
   j.window_seconds = c.activity.span_seconds;

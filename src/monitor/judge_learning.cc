@@ -10,15 +10,6 @@
 namespace eaglet::monitor {
 namespace {
 
-Judgement judgement(const char* name, Level level, std::string reason) {
-  Judgement j;
-  j.name = name;
-  j.layer = Layer::kLearning;
-  j.level = level;
-  j.reason = std::move(reason);
-  return j;
-}
-
 std::string place_of(const MetricSample& sample) {
   return sample.step >= 0 ? fmt::format("step {}", sample.step) : fmt::format("record {}", sample.record);
 }
@@ -26,9 +17,9 @@ std::string place_of(const MetricSample& sample) {
 void add_not_finite(const Case& c, Judgements* all) {
   const auto& bad = c.series.log.first_bad;
   if (!bad) return;
-  Judgement j = judgement("finite", Level::kCrit,
-                          fmt::format("{} is {} in record {}", bad->metric,
-                                      std::isnan(bad->value) ? "NaN" : "infinite", bad->record));
+  Judgement j = learning_judgement("finite", Level::kCrit,
+                                   fmt::format("{} is {} in record {}", bad->metric,
+                                               std::isnan(bad->value) ? "NaN" : "infinite", bad->record));
   if (bad->step >= 0) j.reason += fmt::format(" (step {})", bad->step);
   const auto before = [&](const char* name, const char* word) {
     const MetricSample* found = nullptr;
@@ -52,7 +43,7 @@ void add_zero(const Case& c, Judgements* all) {
   bool zero = true;
   for (std::size_t i = loss.size() - 3; i < loss.size(); ++i) zero = zero && loss[i].value == 0;
   if (!zero) return;
-  Judgement j = judgement("zero", Level::kCrit, "loss is exactly 0 in the last three records");
+  Judgement j = learning_judgement("zero", Level::kCrit, "loss is exactly 0 in the last three records");
   j.advice =
       "the mask selects 0 tokens, or every sample failed to load: check chat template and response markers";
   all->push_back(j);
@@ -71,8 +62,9 @@ void add_first_loss(const Case& c, Judgements* all) {
   const auto& loss = c.series.log.series(name);
   if (vocab < 2 || name != "loss_0" || loss.empty() || loss.front().step > 5 || c.series.log.resumed) return;
   const double uniform = std::log(vocab), first = loss.front().value, ratio = first / uniform;
-  Judgement j = judgement("first_loss", Level::kOk,
-                          fmt::format("first loss_0 {:.2f}, ln({:.0f}) = {:.2f}", first, vocab, uniform));
+  Judgement j =
+      learning_judgement("first_loss", Level::kOk,
+                         fmt::format("first loss_0 {:.2f}, ln({:.0f}) = {:.2f}", first, vocab, uniform));
   j.value = ratio;
   j.unit = "of ln(V)";
   if (warm_started(c)) {
@@ -110,9 +102,10 @@ void add_trend(const Case& c, Judgements* all) {
   const auto& loss = c.series.log.series(name);
   if (loss.empty()) return;
   const Ends ends = quarter_medians(loss);
-  Judgement j = judgement("trend", Level::kOk,
-                          fmt::format("{} {:.4g} ({}) -> {:.4g} ({})", name, loss.front().value,
-                                      place_of(loss.front()), loss.back().value, place_of(loss.back())));
+  Judgement j =
+      learning_judgement("trend", Level::kOk,
+                         fmt::format("{} {:.4g} ({}) -> {:.4g} ({})", name, loss.front().value,
+                                     place_of(loss.front()), loss.back().value, place_of(loss.back())));
   j.value = loss.back().value;
   j.threshold =
       fmt::format("warn: no fall by {:.0f} steps; crit: {}x its least, and {} above it, for {:.0f} records",
@@ -155,18 +148,12 @@ void add_spikes(const Case& c, Judgements* all) {
   const std::size_t spikes = count_spikes(loss, c.thresholds.spike_z, window);
   const double per_hundred = 100.0 * static_cast<double>(spikes) / static_cast<double>(loss.size() - window);
   if (per_hundred <= 1) return;
-  Judgement j = judgement("spikes", Level::kWarn,
-                          fmt::format("{} loss spikes, {:.1f} per 100 records", spikes, per_hundred));
+  Judgement j = learning_judgement(
+      "spikes", Level::kWarn, fmt::format("{} loss spikes, {:.1f} per 100 records", spikes, per_hundred));
   j.value = per_hundred;
   j.threshold = "warn > 1 per 100";
   j.advice = "clip harder, or look at these samples";
   all->push_back(j);
-}
-
-double last_median(const std::vector<MetricSample>& samples, std::size_t count) {
-  const std::size_t from = samples.size() > count ? samples.size() - count : 0;
-  return median(values_of(
-      std::vector<MetricSample>(samples.begin() + static_cast<std::ptrdiff_t>(from), samples.end())));
 }
 
 /// Later drafting steps see the draft's own state and are harder: loss must rise with depth.
@@ -180,9 +167,9 @@ void add_depth_order(const Case& c, Judgements* all) {
       before = level;
       continue;
     }
-    Judgement j =
-        judgement("depth_order", Level::kWarn,
-                  fmt::format("{} ({:.3f}) is not above the depth before it ({:.3f})", name, level, before));
+    Judgement j = learning_judgement(
+        "depth_order", Level::kWarn,
+        fmt::format("{} ({:.3f}) is not above the depth before it ({:.3f})", name, level, before));
     j.advice = "the steps are not chained: check the shift and the mask of the drafting steps";
     all->push_back(j);
     return;
@@ -193,7 +180,8 @@ void add_accuracy(const Case& c, Judgements* all) {
   for (const char* name : {"full_acc_0", "acc_0", "acc"}) {
     const auto& acc = c.series.log.series(name);
     if (acc.empty()) continue;
-    Judgement j = judgement("accuracy", Level::kOk, fmt::format("{} {:.3g}", name, acc.back().value));
+    Judgement j =
+        learning_judgement("accuracy", Level::kOk, fmt::format("{} {:.3g}", name, acc.back().value));
     j.value = acc.back().value;
     const double vocab = c.config.number("draft_vocab_size").value_or(0);
     if (acc.back().step >= 20 && vocab > 0 && last_median(acc, 10) < 10 / vocab) {
@@ -241,8 +229,9 @@ void add_acceptance(const Case& c, Judgements* all) {
   bool estimate = false;
   const double now = acceptance_now(c.series.log, &estimate);
   if (std::isnan(now)) return;
-  Judgement j = judgement("acceptance", Level::kOk,
-                          fmt::format("acceptance length {:.2f}{}", now, estimate ? " (estimate)" : ""));
+  Judgement j =
+      learning_judgement("acceptance", Level::kOk,
+                         fmt::format("acceptance length {:.2f}{}", now, estimate ? " (estimate)" : ""));
   j.value = now;
   j.unit = "tokens per pass";
   j.threshold = fmt::format("warn: falls > {:.0f} % over two evaluations while loss falls",
@@ -277,7 +266,8 @@ void add_speed(const Case& c, Judgements* all) {
     best = std::isnan(best) ? level : std::max(best, level);
   }
   const bool slow = now < (1 - c.thresholds.speed_drop) * best;
-  Judgement j = judgement("speed", slow ? Level::kWarn : Level::kOk, fmt::format("{:.0f} tokens/s", now));
+  Judgement j =
+      learning_judgement("speed", slow ? Level::kWarn : Level::kOk, fmt::format("{:.0f} tokens/s", now));
   j.value = now;
   j.unit = "tokens/s";
   j.threshold = fmt::format("warn: {:.0f} % below its best", 100 * c.thresholds.speed_drop);
@@ -299,8 +289,8 @@ void add_data_wait(const Case& c, Judgements* all) {
     share = last_median(wait, 20) / last_median(step, 20);
   if (std::isnan(share)) return;
   const bool bad = share > c.thresholds.fetch_warn;
-  Judgement j = judgement("data_wait", bad ? Level::kWarn : Level::kOk,
-                          fmt::format("waits for data {:.0f} % of the time", 100 * share));
+  Judgement j = learning_judgement("data_wait", bad ? Level::kWarn : Level::kOk,
+                                   fmt::format("waits for data {:.0f} % of the time", 100 * share));
   j.value = share;
   j.unit = "share";
   j.threshold = fmt::format("warn > {}, bad > {}", c.thresholds.fetch_warn, c.thresholds.fetch_crit);
@@ -315,8 +305,9 @@ void add_grad_norm(const Case& c, Judgements* all) {
   if (norm.size() < 20) return;
   const double level = median(values_of(norm)), last = last_median(norm, 3);
   if (!(last > 10 * level)) return;
-  Judgement j = judgement("grad_norm", Level::kWarn,
-                          fmt::format("gradient norm {:.3g}, ten times its median {:.3g}", last, level));
+  Judgement j =
+      learning_judgement("grad_norm", Level::kWarn,
+                         fmt::format("gradient norm {:.3g}, ten times its median {:.3g}", last, level));
   j.advice = "lower lr or clip; look at the newest batches";
   all->push_back(j);
 }
@@ -329,9 +320,10 @@ void add_validation_gap(const Case& c, Judgements* all) {
   if (!(val[n - 1].value > val[n - 2].value && val[n - 2].value > val[n - 3].value &&
         train.last < train.first))
     return;
-  Judgement j = judgement("overfit", Level::kWarn,
-                          fmt::format("held-out loss rises ({:.4g} -> {:.4g}) while training loss falls",
-                                      val[n - 3].value, val[n - 1].value));
+  Judgement j =
+      learning_judgement("overfit", Level::kWarn,
+                         fmt::format("held-out loss rises ({:.4g} -> {:.4g}) while training loss falls",
+                                     val[n - 3].value, val[n - 1].value));
   j.advice = "fewer epochs or more data; keep the best checkpoint";
   all->push_back(j);
 }
@@ -340,7 +332,7 @@ void add_validation_gap(const Case& c, Judgements* all) {
 
 Judgements judge_learning(const Case& c) {
   Judgements all;
-  if (!c.series.log_known) return {judgement("learning", Level::kUnknown, "no log to judge by")};
+  if (!c.series.log_known) return {learning_judgement("learning", Level::kUnknown, "no log to judge by")};
   add_not_finite(c, &all);
   add_zero(c, &all);
   add_first_loss(c, &all);
@@ -353,7 +345,7 @@ Judgements judge_learning(const Case& c) {
   add_data_wait(c, &all);
   add_grad_norm(c, &all);
   add_validation_gap(c, &all);
-  if (all.empty()) all.push_back(judgement("learning", Level::kUnknown, "no metric in the log yet"));
+  if (all.empty()) all.push_back(learning_judgement("learning", Level::kUnknown, "no metric in the log yet"));
   return all;
 }
 

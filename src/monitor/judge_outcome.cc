@@ -11,20 +11,6 @@
 namespace eaglet::monitor {
 namespace {
 
-Judgement judgement(const char* name, Level level, std::string reason) {
-  Judgement j;
-  j.name = name;
-  j.layer = Layer::kLearning;
-  j.level = level;
-  j.reason = std::move(reason);
-  return j;
-}
-
-double last_median(const std::vector<MetricSample>& samples, std::size_t count) {
-  const std::size_t from = samples.size() > count ? samples.size() - count : 0;
-  return median(values_of({samples.begin() + static_cast<std::ptrdiff_t>(from), samples.end()}));
-}
-
 /// The best smoothed loss has not become better for long, and the schedule is not at its end: information,
 /// late plateaus are normal.
 void add_plateau(const Case& c, Judgements* all) {
@@ -46,9 +32,9 @@ void add_plateau(const Case& c, Judgements* all) {
   const double total = c.config.number("total_steps").value_or(0);
   const bool at_end = total > 0 && static_cast<double>(loss.back().step) > 0.9 * total;
   if (best_step < 0 || steps < c.thresholds.plateau_steps || at_end) return;
-  Judgement j = judgement("plateau", Level::kOk,
-                          fmt::format("{} is no better than {:.4g} since step {}, {:.0f} steps ago", name,
-                                      best, best_step, steps));
+  Judgement j = learning_judgement("plateau", Level::kOk,
+                                   fmt::format("{} is no better than {:.4g} since step {}, {:.0f} steps ago",
+                                               name, best, best_step, steps));
   j.value = steps;
   j.unit = "steps";
   j.threshold = fmt::format("told after {:.0f} steps without {:.1f} %", c.thresholds.plateau_steps,
@@ -67,8 +53,8 @@ void add_clipping(const Case& c, Judgements* all) {
   std::size_t cut = 0;
   for (const MetricSample& sample : norm) cut += sample.value > most;
   const double share = static_cast<double>(cut) / static_cast<double>(norm.size());
-  Judgement j = judgement("clipping", Level::kOk,
-                          fmt::format("gradients are cut in {:.0f} % of the steps", 100 * share));
+  Judgement j = learning_judgement("clipping", Level::kOk,
+                                   fmt::format("gradients are cut in {:.0f} % of the steps", 100 * share));
   j.value = share;
   j.unit = "share";
   j.threshold =
@@ -98,7 +84,8 @@ void add_served(const Case& c, Judgements* all) {
   const double served = printed.empty() ? c.series.served_acceptance : last_median(printed, 10);
   const double trained = trained_acceptance(c.series.log);
   if (std::isnan(served)) return;
-  Judgement j = judgement("served", Level::kOk, fmt::format("{:.2f} tokens per pass on a server", served));
+  Judgement j =
+      learning_judgement("served", Level::kOk, fmt::format("{:.2f} tokens per pass on a server", served));
   if (!std::isnan(trained)) j.reason += fmt::format(", {:.2f} in training", trained);
   j.value = served;
   j.unit = "tokens per pass";
@@ -116,7 +103,7 @@ void add_served(const Case& c, Judgements* all) {
 void add_replicas(const Case& c, Judgements* all) {
   for (const LogError& error : c.series.log.errors) {
     if (error.kind != "ranks_differ") continue;
-    Judgement j = judgement("replicas", Level::kCrit, error.text);
+    Judgement j = learning_judgement("replicas", Level::kCrit, error.text);
     j.threshold = "crit: any difference";
     j.advice = "check memory, processor and libraries of that rank's machine; go on from the last checkpoint";
     all->push_back(std::move(j));

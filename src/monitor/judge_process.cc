@@ -9,15 +9,6 @@
 namespace eaglet::monitor {
 namespace {
 
-Judgement judgement(const char* name, Level level, std::string reason) {
-  Judgement j;
-  j.name = name;
-  j.layer = Layer::kProcess;
-  j.level = level;
-  j.reason = std::move(reason);
-  return j;
-}
-
 Level level_of(RunState state) {
   switch (state) {
     case RunState::kRunning:
@@ -36,7 +27,7 @@ Level level_of(RunState state) {
 }
 
 Judgement state_judgement(const Case& c) {
-  Judgement j = judgement("state", level_of(c.state.state), c.state.cause);
+  Judgement j = process_judgement("state", level_of(c.state.state), c.state.cause);
   j.window_seconds = c.activity.span_seconds;
   j.value = c.state.silent_seconds;
   j.unit = "s since the last progress";
@@ -64,7 +55,7 @@ void add_cpu(const Case& c, Judgements* all) {
   std::string text = fmt::format("{:.1f} cores over {} process{}", c.activity.tree_cores, processes,
                                  processes == 1 ? "" : "es");
   if (const double bytes = sum_of(c, &ProcessView::rss_bytes); bytes > 0) text += ", " + human_bytes(bytes);
-  Judgement j = judgement("cpu", Level::kOk, text);
+  Judgement j = process_judgement("cpu", Level::kOk, text);
   j.value = c.activity.tree_cores;
   j.unit = "cores";
   j.window_seconds = c.activity.span_seconds;
@@ -89,8 +80,9 @@ void add_run_wait(const Case& c, Judgements* all) {
   }
   if (known == 0) return;
   const double share = waited / (known * c.activity.span_seconds);  // of the main threads' time
-  Judgement j = judgement("run_wait", share > c.thresholds.run_wait_warn ? Level::kWarn : Level::kOk,
-                          fmt::format("runnable but waiting for a core {:.0f} % of the time", 100 * share));
+  Judgement j =
+      process_judgement("run_wait", share > c.thresholds.run_wait_warn ? Level::kWarn : Level::kOk,
+                        fmt::format("runnable but waiting for a core {:.0f} % of the time", 100 * share));
   j.value = share;
   j.unit = "share";
   j.window_seconds = c.activity.span_seconds;
@@ -118,7 +110,7 @@ void add_states(const Case& c, Judgements* all) {
   for (const std::size_t i : c.activity.roles.zombie_ranks) {
     const ProcessView& process = (*c.series.views.back().processes)[i];
     if (c.series.live && defunct_seconds(c.series, process.pid) < c.thresholds.defunct_seconds) continue;
-    Judgement j = judgement(
+    Judgement j = process_judgement(
         "defunct", Level::kCrit,
         fmt::format("pid {} is defunct: parent {} has not collected it", process.pid, process.parent));
     j.next = fmt::format("ps -fp {}", process.parent);
@@ -136,9 +128,9 @@ void add_states(const Case& c, Judgements* all) {
         for (const ProcessView& process : *c.series.views[v].processes)
           if (process.pid == rank.pid) always = always && process.state == 'D';
     if (!always) continue;
-    Judgement j = judgement("storage", Level::kWarn,
-                            fmt::format("pid {} waits for storage in every view{}", rank.pid,
-                                        rank.wait_place.empty() ? "" : " in " + rank.wait_place));
+    Judgement j = process_judgement("storage", Level::kWarn,
+                                    fmt::format("pid {} waits for storage in every view{}", rank.pid,
+                                                rank.wait_place.empty() ? "" : " in " + rank.wait_place));
     j.advice = "check the mount it reads from";
     all->push_back(j);
   }
@@ -150,9 +142,10 @@ void add_gone_ranks(const Case& c, Judgements* all) {
     return;
   for (const GoneRank& gone : c.activity.gone_ranks) {
     if (gone.seconds < c.thresholds.rank_gone_seconds) continue;
-    Judgement j = judgement("rank_gone", Level::kCrit,
-                            fmt::format("rank {} (pid {}) has been gone for {}, {} others go on", gone.rank,
-                                        gone.pid, human_duration(gone.seconds), c.activity.ranks.size()));
+    Judgement j =
+        process_judgement("rank_gone", Level::kCrit,
+                          fmt::format("rank {} (pid {}) has been gone for {}, {} others go on", gone.rank,
+                                      gone.pid, human_duration(gone.seconds), c.activity.ranks.size()));
     j.value = gone.seconds;
     j.unit = "s";
     j.threshold = fmt::format("crit after {}", human_duration(c.thresholds.rank_gone_seconds));
@@ -169,8 +162,8 @@ void add_port(const Case& c, Judgements* all) {
   const PortSeen& port = c.series.port;
   const bool begun = c.activity.last_step >= 0 || c.series.log.records > 0;
   if (port.port < 0 || begun || c.state.state == RunState::kFinished) return;
-  Judgement j = judgement("port", port.taken ? Level::kCrit : Level::kOk,
-                          fmt::format("port {} is the run's own, or free", port.port));
+  Judgement j = process_judgement("port", port.taken ? Level::kCrit : Level::kOk,
+                                  fmt::format("port {} is the run's own, or free", port.port));
   j.value = static_cast<double>(port.port);
   j.threshold = "crit: another program listens on MASTER_PORT before the first step";
   if (port.taken) {
@@ -189,25 +182,25 @@ void add_port(const Case& c, Judgements* all) {
 
 void add_log(const Case& c, Judgements* all) {
   if (!c.state.silence.empty()) {
-    Judgement j = judgement("log", Level::kOk, c.state.silence);
+    Judgement j = process_judgement("log", Level::kOk, c.state.silence);
     j.value = c.activity.log_silent_seconds;
     j.unit = "s";
     j.advice = "next start: PYTHONUNBUFFERED=1, or eaglet launch -- COMMAND";
     all->push_back(j);
   } else if (!c.series.log_known) {
-    all->push_back(judgement("log", Level::kUnknown, "no log found"));
+    all->push_back(process_judgement("log", Level::kUnknown, "no log found"));
   }
   if (c.series.log_deleted) {
-    Judgement j =
-        judgement("log_deleted", Level::kWarn,
-                  "the log was removed or rotated while open: what the run prints from now on is lost");
+    Judgement j = process_judgement(
+        "log_deleted", Level::kWarn,
+        "the log was removed or rotated while open: what the run prints from now on is lost");
     j.advice = "copy it while the run lives; rotate by copying and truncating";
     if (!c.activity.ranks.empty())
       j.next = fmt::format("cat /proc/{}/fd/1 > saved.log", c.activity.ranks.front().pid);
     all->push_back(j);
   }
   if (!c.series.log_read_note.empty())
-    all->push_back(judgement("log_size", Level::kOk, c.series.log_read_note));
+    all->push_back(process_judgement("log_size", Level::kOk, c.series.log_read_note));
 }
 
 void add_orphans(const Case& c, Judgements* all) {
@@ -216,7 +209,7 @@ void add_orphans(const Case& c, Judgements* all) {
         fmt::format("pid {} ({}) is left over, its parent is gone", orphan.pid, orphan.command);
     if (!std::isnan(orphan.device_bytes))
       text += fmt::format("; it holds {:.1f} GiB on GPU {}", orphan.device_bytes / (1 << 30), orphan.device);
-    Judgement j = judgement("orphan", Level::kWarn, text);
+    Judgement j = process_judgement("orphan", Level::kWarn, text);
     j.next = "eaglet orphans";
     all->push_back(j);
   }

@@ -12,15 +12,6 @@
 namespace eaglet::monitor {
 namespace {
 
-Judgement judgement(const char* name, Level level, std::string reason) {
-  Judgement j;
-  j.name = name;
-  j.layer = Layer::kHardware;
-  j.level = level;
-  j.reason = std::move(reason);
-  return j;
-}
-
 /// Median of a field over the points between two times.
 double median_between(const std::vector<SlowPoint>& points, double from, double to,
                       double SlowPoint::*field) {
@@ -51,10 +42,10 @@ void add_growth(const Case& c, Judgements* all) {
                        const char* advice) {
     const auto growth = growth_of(c.series.slow, seconds, field);
     if (!growth || !(growth->per_ten_minutes > share * total)) return;
-    Judgement j = judgement(name, Level::kWarn,
-                            fmt::format("{} grows by {} in 10 min, all the time for {}, to {}", what,
-                                        human_bytes(growth->per_ten_minutes), human_duration(growth->seconds),
-                                        human_bytes(growth->now)));
+    Judgement j = hardware_judgement(name, Level::kWarn,
+                                     fmt::format("{} grows by {} in 10 min, all the time for {}, to {}", what,
+                                                 human_bytes(growth->per_ten_minutes),
+                                                 human_duration(growth->seconds), human_bytes(growth->now)));
     j.value = growth->per_ten_minutes;
     j.unit = "bytes in 10 min";
     j.window_seconds = growth->seconds;
@@ -88,8 +79,8 @@ void add_energy(const Case& c, Judgements* all) {
   const double end = points.back().seconds, begin = points.front().seconds;
   const double now = per_token(end - 600, end),
                joules = points.back().device_joules - points.front().device_joules;
-  Judgement j = judgement("energy", Level::kOk,
-                          fmt::format("{:.3f} kWh in {}", joules / 3.6e6, human_duration(end - begin)));
+  Judgement j = hardware_judgement(
+      "energy", Level::kOk, fmt::format("{:.3f} kWh in {}", joules / 3.6e6, human_duration(end - begin)));
   j.window_seconds = std::min(600.0, end - begin);
   j.threshold =
       fmt::format("warn: a token costs {:.0f} % more than an hour ago", 100 * c.thresholds.energy_rise);
@@ -112,7 +103,8 @@ void add_package_power(const Case& c, Judgements* all) {
   const HostView &first = c.series.views[c.activity.first_view].host, &last = c.series.views.back().host;
   const double watts = (last.package_joules - first.package_joules) / c.activity.span_seconds;
   if (c.activity.devices_known || !std::isfinite(watts)) return;
-  Judgement j = judgement("package_power", Level::kOk, fmt::format("processors draw {:.0f} W", watts));
+  Judgement j =
+      hardware_judgement("package_power", Level::kOk, fmt::format("processors draw {:.0f} W", watts));
   j.value = watts;
   j.unit = "W";
   j.window_seconds = c.activity.span_seconds;
@@ -132,7 +124,7 @@ void add_kernel_lines(const Case& c, Judgements* all) {
   if (!c.series.kernel) return;
   for (const KernelLine& line : *c.series.kernel) {
     const bool ours = was_ours(c, line);
-    Judgement j = judgement("", Level::kWarn, "");
+    Judgement j = hardware_judgement("", Level::kWarn, "");
     switch (line.kind) {
       case KernelLine::Kind::kKilledForMemory:
         j.name = "oom_kill";

@@ -11,15 +11,6 @@
 namespace eaglet::monitor {
 namespace {
 
-Judgement judgement(const char* name, Level level, std::string reason) {
-  Judgement j;
-  j.name = name;
-  j.layer = Layer::kHardware;
-  j.level = level;
-  j.reason = std::move(reason);
-  return j;
-}
-
 struct Peak {
   double flops = 0;
   const char* source = "";
@@ -52,7 +43,7 @@ void add_mfu(const Case& c, Judgements* all) {
   const Peak peak = peak_of(c);
   const bool declared = c.thresholds.peak_tflops > 0;
   const bool computable = shape && shape->ttt_steps >= 1 && !speed.empty() && peak.flops > 0;
-  Judgement j = judgement("mfu", Level::kOk, "");
+  Judgement j = hardware_judgement("mfu", Level::kOk, "");
   j.unit = "share";
   if (!printed.empty() && !(declared && computable)) {
     // The trainer knows its own work best.
@@ -79,7 +70,7 @@ void add_cost(const Case& c, Judgements* all) {
   const auto devices = static_cast<double>(c.activity.devices.size());
   if (devices == 0 || std::isnan(c.activity.age_seconds) || c.state.phase != Phase::kTrain) return;
   const double so_far = devices * c.activity.age_seconds / 3600;
-  Judgement j = judgement("cost", Level::kOk, fmt::format("{:.2f} GPU-hours so far", so_far));
+  Judgement j = hardware_judgement("cost", Level::kOk, fmt::format("{:.2f} GPU-hours so far", so_far));
   j.value = so_far;
   j.unit = "GPU-hours";
   j.threshold = "none";

@@ -32,6 +32,12 @@ struct Judgement {
 
 using Judgements = std::vector<Judgement>;
 
+/// One of a layer, without numbers yet.
+Judgement process_judgement(const char* name, Level level, std::string reason);
+Judgement hardware_judgement(const char* name, Level level, std::string reason);
+Judgement configuration_judgement(const char* name, Level level, std::string reason);
+Judgement learning_judgement(const char* name, Level level, std::string reason);
+
 /// All layers, lowest first: a verdict names the first bad one.
 inline constexpr Layer kLayers[] = {Layer::kProcess, Layer::kHardware, Layer::kConfiguration,
                                     Layer::kLearning};

@@ -2,7 +2,5 @@ set(EAGLET_ROOM_LIBRARIES fmt::fmt nlohmann_json::nlohmann_json ${CMAKE_DL_LIBS}
 # Where tests/CMakeLists.txt puts the made-up NVIDIA libraries.
 set_source_files_properties(${dir}/nvml_test.cc PROPERTIES COMPILE_DEFINITIONS
   "EAGLET_FAKE_NVML=\"${CMAKE_BINARY_DIR}/tests/fake_nvml.so\";EAGLET_FAKE_NVML_OLD=\"${CMAKE_BINARY_DIR}/tests/fake_nvml_old.so\"")
-# Each has its own judgement(), which fills in its layer.
-set(EAGLET_ROOM_APART judge_configuration.cc judge_hardware.cc judge_host.cc judge_learning.cc judge_process.cc
-    judge_data.cc judge_outcome.cc judge_slow.cc judge_useful_work.cc data_look.cc kernel_log.cc package_energy.cc slow_signals.cc verdict_wire.cc
+set(EAGLET_ROOM_APART data_look.cc kernel_log.cc package_energy.cc slow_signals.cc verdict_wire.cc
     desync.cc idle_power.cc listening.cc metric_tables.cc nvml_tensor.cc own_devices.cc port_look.cc shm_leftovers.cc)

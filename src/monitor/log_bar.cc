@@ -6,10 +6,6 @@
 namespace eaglet::monitor {
 namespace {
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 /// "50", "1.2k", "3M", "?": a count with tqdm's unit_scale.
 std::optional<double> scaled_count(std::string_view text) {
   std::string_view rest;

@@ -18,12 +18,6 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
   return whole_number(text.substr(from, end - from));
 }
 
-bool any_of(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts)
-    if (contains(text, part)) return true;
-  return false;
-}
-
 /// "Saving checkpoint to P", "Checkpoint saved to P": P.
 std::string path_after(std::string_view text, std::string_view words_before) {
   const std::size_t at = text.find(words_before);
@@ -94,20 +88,20 @@ bool LogReader::fact_line(std::string_view text) {
     facts_.settings[name] = std::string(rest.substr(0, end));
     fact = true;
   }
-  if (any_of(low, {"training finished", "training complete", "training is complete", "finished training",
-                   "`trainer.fit` stopped", "training done"}) ||
+  if (contains_any(low, {"training finished", "training complete", "training is complete",
+                         "finished training", "`trainer.fit` stopped", "training done"}) ||
       starts_with(low, "trained ")) {
     facts_.finished = true;
     facts_.finished_line = std::string(text.substr(0, 200));
     set_phase(LogPhase::kFinished);
-  } else if (any_of(low,
-                    {"resuming", "fast-skipping", "starting fresh", "no previous training checkpoint"})) {
+  } else if (contains_any(
+                 low, {"resuming", "fast-skipping", "starting fresh", "no previous training checkpoint"})) {
     facts_.resumed = facts_.resumed || contains(low, "resuming");
     facts_.finished = false;
     restarted_ = true;
     set_phase(LogPhase::kLoad);
-  } else if (any_of(low, {"saving checkpoint", "saving final", "saving model", "checkpoint saved",
-                          "saved checkpoint"})) {
+  } else if (contains_any(low, {"saving checkpoint", "saving final", "saving model", "checkpoint saved",
+                                "saved checkpoint"})) {
     set_phase(LogPhase::kSave);
     for (const char* start : {"saved to", "checkpoint to"}) {
       const std::string path = path_after(text, start);
@@ -120,10 +114,10 @@ bool LogReader::fact_line(std::string_view text) {
     set_phase(LogPhase::kValidate);
   } else if (contains(low, "training epoch") && contains(low, "started")) {
     set_phase(LogPhase::kTrain);
-  } else if (any_of(low, {"compiling", "torch.compile", "torchinductor"})) {
+  } else if (contains_any(low, {"compiling", "torch.compile", "torchinductor"})) {
     set_phase(LogPhase::kCompile);
   } else if (starts_with(low, "loading") ||
-             any_of(low, {"loading shard", "loading weights", "loading model"})) {
+             contains_any(low, {"loading shard", "loading weights", "loading model"})) {
     set_phase(LogPhase::kLoad);
   } else {
     known = fact;

@@ -14,15 +14,11 @@ namespace {
 
 constexpr double kMostBytes = 64e6;
 
-bool ends_in(const std::string& path, std::string_view name) {
-  return path.size() > name.size() && path.compare(path.size() - name.size(), name.size(), name) == 0;
-}
-
 /// The newest file of a name; nullptr when there is none of a sensible size.
 const FileView* newest(const std::vector<FileView>& files, std::string_view name) {
   const FileView* found = nullptr;
   for (const FileView& file : files)
-    if (ends_in(file.path, name) && file.bytes < kMostBytes &&
+    if (file.path.ends_with(name) && file.bytes < kMostBytes &&
         (found == nullptr || file.mtime > found->mtime))
       found = &file;
   return found;

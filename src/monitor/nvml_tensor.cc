@@ -14,7 +14,7 @@ namespace {
 
 // As the library's ABI has them.
 constexpr unsigned kVersion = 1, kAnyTensor = 5;
-constexpr std::size_t kMostMetrics =
+constexpr std::size_t kGpmMetrics =
     512;  // more than any version's array holds: it reads as many as we ask for
 
 struct Support {
@@ -29,7 +29,7 @@ struct Metric {
 struct Comparison {
   unsigned version = kVersion, count = 1;
   void *first = nullptr, *second = nullptr;
-  Metric metrics[kMostMetrics];
+  Metric metrics[kGpmMetrics];
 };
 
 }  // namespace

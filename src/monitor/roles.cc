@@ -8,12 +8,6 @@
 namespace eaglet::monitor {
 namespace {
 
-bool any_of(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts)
-    if (contains(text, part)) return true;
-  return false;
-}
-
 bool dead(const ProcessView& process) {
   return process.state == 'Z' || process.state == 'X' || contains(process.command, "<defunct>");
 }
@@ -32,23 +26,23 @@ bool is_wrapper(const ProcessView& process) {
 
 bool looks_like_training(const ProcessView& process) {
   const std::string text = lower(process.command + " " + process.name);
-  return process.rank >= 0 || any_of(text, {"train", "finetune", "speculators", "specforge", "eagle"});
+  return process.rank >= 0 || contains_any(text, {"train", "finetune", "speculators", "specforge", "eagle"});
 }
 
 }  // namespace
 
 bool is_launcher(const ProcessView& process) {
   if (process.name == "pt_elastic") return true;
-  return any_of(lower(process.command),
-                {"torchrun", "torch.distributed.run", "torch/distributed/run", "launcher",
-                 "accelerate launch", "accelerate-launch", "mpirun", "mpiexec", "deepspeed "});
+  return contains_any(lower(process.command),
+                      {"torchrun", "torch.distributed.run", "torch/distributed/run", "launcher",
+                       "accelerate launch", "accelerate-launch", "mpirun", "mpiexec", "deepspeed "});
 }
 
 bool is_worker(const ProcessView& process) {
   if (process.name == "pt_data_worker") return true;
-  return any_of(lower(process.command),
-                {"pt_data_worker", "loader worker", "dataloader", "multiprocessing.spawn",
-                 "multiprocessing.fork", "multiprocessing/spawn", "multiprocessing.resource_tracker"});
+  return contains_any(lower(process.command),
+                      {"pt_data_worker", "loader worker", "dataloader", "multiprocessing.spawn",
+                       "multiprocessing.fork", "multiprocessing/spawn", "multiprocessing.resource_tracker"});
 }
 
 Roles roles_of(const RunView& view) {
@@ -66,7 +60,7 @@ Roles roles_of(const RunView& view) {
     const bool compute = on_device.count(process.pid) != 0 || process.holds_device;
     if (is_launcher(process) || is_wrapper(process)) {
       if (!dead(process)) roles.launchers.push_back(i);
-    } else if (any_of(process.command, {"compile_worker"})) {
+    } else if (contains_any(process.command, {"compile_worker"})) {
       roles.compile_workers.push_back(i);
     } else if (is_worker(process)) {
       roles.workers.push_back(i);

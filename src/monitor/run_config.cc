@@ -8,51 +8,51 @@
 namespace eaglet::monitor {
 namespace {
 
-struct Alias {
+struct SettingAlias {
   const char* printed;
   const char* key;
 };
 // One word per thing: the names of other trainers.
-constexpr Alias kAliases[] = {{"total_seq_len", "max_seq_len"},
-                              {"max_length", "max_seq_len"},
-                              {"max_seq_length", "max_seq_len"},
-                              {"seq_length", "max_seq_len"},
-                              {"ttt_length", "ttt_steps"},
-                              {"num_epochs", "epochs"},
-                              {"num_train_epochs", "epochs"},
-                              {"max_epochs", "epochs"},
-                              {"learning_rate", "lr"},
-                              {"lr_scheduler_type", "scheduler_type"},
-                              {"lr_total_steps", "scheduler_total_steps"},
-                              {"num_train_batches", "train_batches"},
-                              {"num_samples", "train_samples"},
-                              {"samples", "train_samples"},
-                              {"total_samples", "train_samples"},
-                              {"total_tokens", "real_tokens"},
-                              {"num_tokens", "real_tokens"},
-                              {"nproc_per_node", "world_size"},
-                              {"num_gpus", "world_size"},
-                              {"gradient_accumulation_steps", "accumulation"},
-                              {"accumulate_grad_batches", "accumulation"},
-                              {"vocab_coverage", "covered_share"},
-                              {"coverage", "covered_share"},
-                              {"dataloader_num_workers", "num_workers"},
-                              {"num_dataloader_workers", "num_workers"},
-                              {"init_from", "from"},
-                              {"from_pretrained", "from"},
-                              {"draft_init", "from"},
-                              {"num_attention_heads", "num_heads"},
-                              {"num_key_value_heads", "num_kv_heads"},
-                              {"vocab_size", "target_vocab_size"},
-                              {"verifier_vocab_size", "target_vocab_size"},
-                              {"trainable_parameters", "trainable_params"},
-                              {"total_parameters", "total_params"}};
+constexpr SettingAlias kSettingAliases[] = {{"total_seq_len", "max_seq_len"},
+                                            {"max_length", "max_seq_len"},
+                                            {"max_seq_length", "max_seq_len"},
+                                            {"seq_length", "max_seq_len"},
+                                            {"ttt_length", "ttt_steps"},
+                                            {"num_epochs", "epochs"},
+                                            {"num_train_epochs", "epochs"},
+                                            {"max_epochs", "epochs"},
+                                            {"learning_rate", "lr"},
+                                            {"lr_scheduler_type", "scheduler_type"},
+                                            {"lr_total_steps", "scheduler_total_steps"},
+                                            {"num_train_batches", "train_batches"},
+                                            {"num_samples", "train_samples"},
+                                            {"samples", "train_samples"},
+                                            {"total_samples", "train_samples"},
+                                            {"total_tokens", "real_tokens"},
+                                            {"num_tokens", "real_tokens"},
+                                            {"nproc_per_node", "world_size"},
+                                            {"num_gpus", "world_size"},
+                                            {"gradient_accumulation_steps", "accumulation"},
+                                            {"accumulate_grad_batches", "accumulation"},
+                                            {"vocab_coverage", "covered_share"},
+                                            {"coverage", "covered_share"},
+                                            {"dataloader_num_workers", "num_workers"},
+                                            {"num_dataloader_workers", "num_workers"},
+                                            {"init_from", "from"},
+                                            {"from_pretrained", "from"},
+                                            {"draft_init", "from"},
+                                            {"num_attention_heads", "num_heads"},
+                                            {"num_key_value_heads", "num_kv_heads"},
+                                            {"vocab_size", "target_vocab_size"},
+                                            {"verifier_vocab_size", "target_vocab_size"},
+                                            {"trainable_parameters", "trainable_params"},
+                                            {"total_parameters", "total_params"}};
 
 std::string canonical(std::string_view printed) {
   std::string name = lower(printed);
   for (char& c : name)
     if (c == '-') c = '_';
-  for (const Alias& alias : kAliases)
+  for (const SettingAlias& alias : kSettingAliases)
     if (name == alias.printed) return alias.key;
   return name;
 }

@@ -66,4 +66,9 @@ std::vector<MetricSample> with_extremes(const std::vector<MetricSample>& samples
   return out;
 }
 
+double last_median(const std::vector<MetricSample>& samples, std::size_t count) {
+  const std::size_t from = samples.size() > count ? samples.size() - count : 0;
+  return median(values_of({samples.begin() + static_cast<std::ptrdiff_t>(from), samples.end()}));
+}
+
 }  // namespace eaglet::monitor

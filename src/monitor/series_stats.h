@@ -9,6 +9,8 @@ namespace eaglet::monitor {
 /// Median; NaN of nothing. Values that are not finite are left out.
 double median(std::vector<double> values);
 std::vector<double> values_of(const std::vector<MetricSample>& samples);
+/// Of the newest `count`, or of all when there are fewer.
+double last_median(const std::vector<MetricSample>& samples, std::size_t count);
 /// Median of the first and of the last quarter of the finite values.
 struct Ends {
   double first = 0, last = 0;

@@ -13,7 +13,7 @@
 namespace eaglet::monitor {
 namespace {
 
-constexpr std::size_t kMostMapBytes = std::size_t{64} << 20;
+constexpr std::size_t kMostMapsBytes = std::size_t{64} << 20;
 
 bool is_trainers(const std::string& name) {
   return starts_with(name, "torch_") || starts_with(name, "nccl-") || starts_with(name, "sem.");
@@ -25,10 +25,10 @@ std::string maps_of(const ProcReader& reader, std::int64_t pid) {
   const int fd = ::open(fmt::format("{}/{}/maps", reader.roots().proc, pid).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return text;
   std::string block(1 << 16, '\0');
-  for (ssize_t got = 0; (got = ::read(fd, block.data(), block.size())) > 0 && text.size() <= kMostMapBytes;)
+  for (ssize_t got = 0; (got = ::read(fd, block.data(), block.size())) > 0 && text.size() <= kMostMapsBytes;)
     text.append(block, 0, static_cast<std::size_t>(got));
   ::close(fd);
-  return text.size() <= kMostMapBytes ? text : std::string();
+  return text.size() <= kMostMapsBytes ? text : std::string();
 }
 
 bool of_this_user(const std::string& path, double* bytes) {

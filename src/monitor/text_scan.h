@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,9 +11,11 @@ namespace eaglet::monitor {
 
 /// Small readers for foreign text. None of them throws, allocates without bound, or needs valid UTF-8.
 
+bool is_digit(char c);
 std::string_view trim(std::string_view text);
 bool starts_with(std::string_view text, std::string_view start);
 bool contains(std::string_view text, std::string_view part);
+bool contains_any(std::string_view text, std::initializer_list<const char*> parts);
 /// ASCII only.
 std::string lower(std::string_view text);
 /// Parts between blanks; empty parts are left out.

@@ -6,7 +6,7 @@
 namespace eaglet::monitor {
 namespace {
 
-constexpr std::size_t kMostSamples = 8192, kMostItems = 1024, kMostMetrics = 256;
+constexpr std::size_t kMostWiredSamples = 8192, kMostItems = 1024, kMostMetrics = 256;
 
 // Every struct lists its fields once, in fields(); one of these two walks the list. So what is written and
 // what is read cannot drift apart.
@@ -199,7 +199,7 @@ void take_samples(const Json& rows, std::vector<MetricSample>* samples) {
       samples->pop_back();
     samples->push_back(sample);
   }
-  if (samples->size() <= kMostSamples) return;
+  if (samples->size() <= kMostWiredSamples) return;
   std::vector<MetricSample> half;
   for (std::size_t i = 1; i < samples->size(); i += 2) half.push_back((*samples)[i]);
   *samples = std::move(half);

@@ -16,7 +16,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "shards are written as they lie in memory");
 
 constexpr char kHeaderMagic[] = "EGLTSTO\n";
-constexpr char kRecordMagic[] = "EGLTDOC\n";
 constexpr char kFooterMagic[] = "EGLTEND\n";
 constexpr const char* kLayerConvention = "residual_after_k_layers";
 

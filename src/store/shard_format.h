@@ -21,6 +21,9 @@ inline std::uint64_t round_up(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
 }
 
+/// How a record begins.
+inline constexpr char kRecordMagic[] = "EGLTDOC\n";
+
 struct RecordHead {
   char magic[8];
   std::uint64_t record_bytes;

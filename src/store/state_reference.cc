@@ -10,7 +10,7 @@
 namespace eaglet {
 namespace {
 
-constexpr const char* kAdvice =
+constexpr const char* kReferenceAdvice =
     "put the file back as it was, or take these states in again (without --in-place they are copied)";
 
 struct ReferenceHead {
@@ -86,12 +86,12 @@ Status decode_reference(const StoreHeader& header, const std::byte* payload, std
   std::uint64_t checksum = 0;
   EAGLET_ASSIGN_OR_RETURN(const StateReference reference, parse_reference(header, payload, bytes, &checksum));
   auto file = MappedFile::open(reference.path);
-  if (!file.ok()) return file.status().advise(kAdvice);
+  if (!file.ok()) return file.status().advise(kReferenceAdvice);
   if (file->bytes() != reference.file_bytes)
     return Status(StatusCode::kDataLoss,
                   fmt::format("the file has {} bytes, it had {} when its states were taken in", file->bytes(),
                               reference.file_bytes),
-                  reference.path, kAdvice);
+                  reference.path, kReferenceAdvice);
   const std::int64_t slots = header.slots(), hidden = header.hidden;
   std::vector<float> row(static_cast<std::size_t>(hidden));
   for (std::int64_t s = 0; s < slots; ++s) {
@@ -110,7 +110,7 @@ Status decode_reference(const StoreHeader& header, const std::byte* payload, std
   }
   if (rows == tokens && xxh64(out, static_cast<std::size_t>(rows * slots * hidden) * 2) != checksum)
     return Status(StatusCode::kDataLoss, "the states in the file are not those that were taken in",
-                  reference.path, kAdvice);
+                  reference.path, kReferenceAdvice);
   return {};
 }
 

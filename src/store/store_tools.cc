@@ -15,8 +15,6 @@
 namespace eaglet {
 namespace {
 
-constexpr const char* kRecordMagic = "EGLTDOC\n";
-
 Status stopped(const std::string& where) {
   return Status(StatusCode::kInterrupted, "stopped by a signal; what was copied stays", where,
                 "run the same command again to go on");
