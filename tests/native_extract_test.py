@@ -111,11 +111,27 @@ def longer_than_the_context(root):
     assert "2 conversations are cut to the length limit" in done.stderr and " 404 tokens" in done.stderr, done.stderr
 
 
+def flags_without_effect(root):
+    toy_target.write_target(f"{root}/toy.gguf")
+    toy_target.write_conversations(f"{root}/toy.jsonl")
+    write_documents(f"{root}/c.jsonl", 96, 2)
+    folder = (f"{TARGETS}/llama_tied", f"{root}/c.jsonl", f"{root}/x")
+    refused(extract(*folder, "--weights", "f16"), 64, "--weights", "--engine llama")
+    for flag in (("--memory", "4G"), ("--compute-type", "f32"), ("--no-deterministic",)):
+        refused(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/x", *flag), 64, "--engine native")
+    refused(extract(*folder, "--concurrency", "4"), 64, "--concurrency", "--server")
+    refused(extract(*folder, "--accept-doubtful"), 64, "--accept-doubtful", "--from")
+    refused(run("extract", "--from", "vllm", root, "--conversations", f"{root}/c.jsonl", "--threads", "2"), 64, "--threads")
+    refused(run("extract", "--server", "http://127.0.0.1:1", "--states-dir", root, "--model", folder[0], "--conversations", folder[1],
+                "--output-dir", folder[2], "--engine", "native"), 64, "--engine")
+    assert not os.path.exists(f"{root}/x")
+
+
 def as_libllama(root):
     toy_target.write_target(f"{root}/toy.gguf")
     toy_target.write_conversations(f"{root}/toy.jsonl")
     for engine in ("llama", "native"):
-        must(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/{engine}", "--engine", engine, "--compute-type", "f32"))
+        must(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/{engine}", "--engine", engine, *(("--compute-type", "f32") if engine == "native" else ())))
     close(read_store(f"{root}/llama"), read_store(f"{root}/native"), 0.02)
 
 
@@ -161,7 +177,7 @@ def bad_input(root):
 
 
 def main():
-    for test in (every_kind_of_folder, short_tiles, benchmark, longer_than_the_context, as_libllama, killed, bad_input):
+    for test in (every_kind_of_folder, short_tiles, benchmark, longer_than_the_context, flags_without_effect, as_libllama, killed, bad_input):
         with tempfile.TemporaryDirectory(prefix="eaglet-native-") as root:
             start = time.monotonic()
             test(root)

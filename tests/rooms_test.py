@@ -2,8 +2,9 @@
 """Holds every #include "..." of src/ against src/ROOMS, and src/README.md's picture against src/ROOMS.
 
 Checked: a file includes only its own room and the rooms its line in ROOMS names; every line names rooms above it in the
-file, so no cycle can form; every room is a folder and every folder a room; the picture names the same rooms and arrows; no
-two types of one namespace share a name (the linker keeps one of their destructors, and the other's objects crash with it).
+file, so no cycle can form; every room is a folder and every folder a room, with a README.md; the picture names the same rooms and arrows; no
+two types of one namespace share a name (the linker keeps one of their destructors, and the other's objects crash with it); no two files of a room keep something of
+one name for themselves (a unity build may compile any of them as one).
 Each check is first shown a planted violation, so that it is known to be able to fail.
 """
 import os
@@ -43,7 +44,8 @@ def order_faults(rooms):
 def folder_faults(src, rooms):
     folders = {name for name in os.listdir(src) if os.path.isdir(os.path.join(src, name))}
     return [f"src/{name}: a folder without a line in ROOMS" for name in sorted(folders - set(rooms))] + [
-        f"ROOMS: {name} has no folder" for name in sorted(set(rooms) - folders)]
+        f"ROOMS: {name} has no folder" for name in sorted(set(rooms) - folders)] + [
+        f"src/{name}: no README.md" for name in sorted(folders) if not os.path.exists(os.path.join(src, name, "README.md"))]
 
 
 def include_faults(src, rooms):
@@ -169,6 +171,10 @@ def prove_the_checks_can_fail():
                 file.write(text)
         faults, seen = include_faults(src, rooms)
         assert seen == 3 and len(faults) == 1 and faults[0].startswith("low/b.h:2:"), faults
+        assert folder_faults(src, rooms) == [f"src/{room}: no README.md" for room in ("base", "high", "low")]
+        for room in rooms:
+            with open(os.path.join(src, room, "README.md"), "w", encoding="utf-8"):
+                pass
         assert not folder_faults(src, rooms)
         for path, text in {"high/c.h": "namespace a {\nstruct Same {\n", "low/d.cc": "namespace a {\nclass Same : public B {\n",
                            "low/e.cc": "namespace a {\nnamespace {\nstruct Same {\n", "low/f.h": "namespace a {\nstruct Same;\n"}.items():

@@ -181,18 +181,42 @@ Status run_take_in(ExtractFlags* flags, Context& context) {
                 o.states_path, "the reasons are above; leave --strict out to go on without them");
 }
 
-/// What cannot be told by one option alone.
-Status check_together(const ExtractFlags& flags) {
-  const auto usage = [](const char* what, const char* todo) {
-    return Status(StatusCode::kUsage, what, "eaglet extract", todo);
-  };
-  if (!flags.run.servers.empty() && !flags.take.from.empty())
-    return usage("--server and --from exclude each other",
-                 "--server asks for states, --from takes files that are there");
-  if (flags.run.servers.empty() && !flags.run.server.states_dir.empty())
-    return usage("--states-dir needs --server",
-                 "eaglet extract --server http://gpu1:8000 --states-dir DIR ...");
+// Flags by what they belong to; one that would have no effect is refused, not passed over.
+using FlagNames = std::vector<const char*>;
+const FlagNames kOfNative = {"--compute-type", "--deterministic", "--memory"};
+const FlagNames kOfLlama = {"--weights"};
+const FlagNames kOfEmbedded = {"--engine", "--threads"};
+const FlagNames kOfServer = {"--states-dir", "--served-model", "--server-kind", "--api-key-env",
+                             "--ca-file",    "--concurrency",  "--timeout",     "--tries",
+                             "--retry-wait", "--wait-ready"};
+const FlagNames kOfFiles = {"DIR", "--check", "--strict", "--in-place", "--backend", "--accept-doubtful"};
+const FlagNames kOfOthersStates = {"--captured-layer-ids", "--layer-convention", "--wait-seconds"};
+
+Status refuse(const CLI::App& app, const std::vector<FlagNames>& groups, const char* belongs) {
+  for (const FlagNames& group : groups)
+    for (const char* flag : group)
+      if (app.count(flag) > 0)
+        return Status(StatusCode::kUsage, fmt::format("{} has no effect here: it belongs {}", flag, belongs),
+                      "eaglet extract", "leave it out");
   return {};
+}
+
+/// What cannot be told by one option alone.
+Status check_together(const CLI::App& app, const ExtractFlags& flags) {
+  const ExtractOptions& run = flags.run;
+  if (!run.servers.empty() && !flags.take.from.empty())
+    return Status(StatusCode::kUsage, "--server and --from exclude each other", "eaglet extract",
+                  "--server asks for states, --from takes files that are there");
+  if (!flags.take.from.empty())
+    return refuse(app, {kOfNative, kOfLlama, kOfEmbedded, kOfServer}, "to states that are made, not --from");
+  if (!run.servers.empty())
+    return refuse(app, {kOfNative, kOfLlama, kOfEmbedded, kOfFiles}, "to --from or to the embedded target");
+  EAGLET_RETURN_IF_ERROR(refuse(app, {kOfServer}, "to --server"));
+  EAGLET_RETURN_IF_ERROR(refuse(app, {kOfFiles, kOfOthersStates}, "to --from"));
+  if (run.model_path.empty()) return {};  // said later
+  EAGLET_ASSIGN_OR_RETURN(const std::string engine, choose_engine(run));
+  return engine == "native" ? refuse(app, {kOfLlama}, "to --engine llama")
+                            : refuse(app, {kOfNative}, "to --engine native");
 }
 
 Status run_target(const ExtractOptions& options, Context& context) {
@@ -233,8 +257,8 @@ Run add_extract(CLI::App& app) {
   add_common_flags(app, &flags->run);
   add_server_flags(app, &flags->run);
   add_take_in_flags(app, flags.get());
-  return [flags](Context& context) -> Status {
-    EAGLET_RETURN_IF_ERROR(check_together(*flags));
+  return [flags, &app](Context& context) -> Status {
+    EAGLET_RETURN_IF_ERROR(check_together(app, *flags));
     flags->run.server.captured_layer_ids = flags->take.captured_layer_ids;
     flags->run.server.layer_convention = flags->take.layer_convention;
     if (flags->wait_seconds) flags->run.server.wait_seconds = *flags->wait_seconds;

@@ -35,15 +35,6 @@ Status check_options(const ExtractOptions& options) {
   return Status();
 }
 
-/// "native" or "llama" as asked, or by what the target is.
-Result<std::string> choose_engine(const ExtractOptions& options) {
-  if (options.engine == "native" || options.engine == "llama") return options.engine;
-  if (options.engine == "auto")
-    return std::string(is_transformers_target(options.model_path) ? "native" : "llama");
-  return Status(StatusCode::kUsage, "there is no engine '" + options.engine + "'", "--engine",
-                "use auto, native or llama");
-}
-
 Result<std::vector<std::int32_t>> choose_layers(const ExtractOptions& options, const TargetFacts& facts) {
   if (options.target_layer_ids.empty()) return usual_layer_ids(facts.num_layers);
   // Place 0, the embedding, is no layer's output: libllama does not name it.
@@ -101,6 +92,14 @@ Status take_states(ExtractWork* work, const ExtractOptions& options, const Store
 }
 
 }  // namespace
+
+Result<std::string> choose_engine(const ExtractOptions& options) {
+  if (options.engine == "native" || options.engine == "llama") return options.engine;
+  if (options.engine == "auto")
+    return std::string(is_transformers_target(options.model_path) ? "native" : "llama");
+  return Status(StatusCode::kUsage, "there is no engine '" + options.engine + "'", "--engine",
+                "use auto, native or llama");
+}
 
 Result<WriterShare> writer_share(const std::string& writer) {
   if (writer.empty()) return WriterShare();

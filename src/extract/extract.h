@@ -61,6 +61,9 @@ struct ExtractReport {
   std::vector<std::pair<std::string, std::string>> left_behind;
 };
 
+/// "native" or "llama": as asked, or by what the target is. kUsage for another name.
+Result<std::string> choose_engine(const ExtractOptions& options);
+
 /// Form, shard size and sharing of a store as the options say. kUsage for an unknown form or a wrong "k/n".
 Result<StoreWriterOptions> store_options(const std::string& store_dtype, bool drop_unsupervised,
                                          std::uint64_t shard_bytes, const std::string& writer);
