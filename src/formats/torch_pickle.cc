@@ -7,15 +7,13 @@
 #include <optional>
 #include <unordered_map>
 
+#include "formats/torch_tensor.h"
+
 namespace eaglet {
 namespace {
 
 constexpr std::size_t kMostNodes = std::size_t{1} << 23;
 
-Status corrupt_pickle(const std::string& what) {
-  return Status(StatusCode::kDataLoss, "the pickle in it is damaged: " + what, "",
-                "fetch or write this file again");
-}
 Status refused(const std::string& what) {
   return Status(
       StatusCode::kConfig, what, "",
@@ -37,27 +35,6 @@ struct Tuple {
   std::vector<Item> items;
   TorchValue* value = nullptr;  // the same as a list, when all items are data
 };
-
-struct NamedDtype {
-  std::string_view name;
-  Dtype dtype;
-};
-constexpr NamedDtype kStorages[] = {
-    {"FloatStorage", Dtype::kF32}, {"DoubleStorage", Dtype::kF64},    {"HalfStorage", Dtype::kF16},
-    {"LongStorage", Dtype::kI64},  {"BFloat16Storage", Dtype::kBF16}, {"IntStorage", Dtype::kI32},
-    {"ShortStorage", Dtype::kI16}, {"CharStorage", Dtype::kI8},       {"ByteStorage", Dtype::kU8},
-    {"BoolStorage", Dtype::kBool}, {"UntypedStorage", Dtype::kU8}};
-constexpr NamedDtype kDtypes[] = {
-    {"float8_e4m3fn", Dtype::kF8E4M3}, {"float8_e5m2", Dtype::kF8E5M2}, {"uint16", Dtype::kU16},
-    {"uint32", Dtype::kU32},           {"uint64", Dtype::kU64},         {"float32", Dtype::kF32},
-    {"bfloat16", Dtype::kBF16},        {"float16", Dtype::kF16},        {"int64", Dtype::kI64}};
-
-template <std::size_t N>
-std::optional<Dtype> dtype_of(const NamedDtype (&table)[N], std::string_view name) {
-  for (const NamedDtype& entry : table)
-    if (entry.name == name) return entry.dtype;
-  return std::nullopt;
-}
 
 class Machine {
  public:
@@ -206,7 +183,7 @@ class Machine {
       return corrupt_pickle("a reference to a storage of an unknown form");
     Item item;
     item.kind = Item::Kind::kStorage;
-    item.dtype = dtype_of(kStorages, parts[1].name);
+    item.dtype = torch_storage_dtype(parts[1].name);
     if (!item.dtype)
       return refused(fmt::format("it holds numbers of type {}.{}", parts[1].module, parts[1].name));
     EAGLET_ASSIGN_OR_RETURN(item.storage, find_storage_(key->text));
@@ -235,7 +212,7 @@ class Machine {
     tensor.dtype = *arguments[0].dtype;
     if (names_dtype) {
       const auto dtype =
-          arguments[6].kind == Item::Kind::kGlobal ? dtype_of(kDtypes, arguments[6].name) : std::nullopt;
+          arguments[6].kind == Item::Kind::kGlobal ? torch_dtype(arguments[6].name) : std::nullopt;
       if (!dtype) return refused("it holds a tensor of a number type that is not known");
       tensor.dtype = *dtype;
     }
@@ -245,35 +222,10 @@ class Machine {
     if (offset->kind != TorchValue::Kind::kInteger || offset->integer < 0 ||
         tensor.stride.size() != tensor.shape.size())
       return corrupt_pickle("a tensor's offset or stride is not possible");
-    EAGLET_RETURN_IF_ERROR(place(arguments[0].storage, offset->integer, &tensor));
+    EAGLET_RETURN_IF_ERROR(place_tensor(arguments[0].storage, offset->integer, &tensor));
     TorchValue* value = make(TorchValue::Kind::kTensor);
     value->tensor = std::move(tensor);
     push(value);
-    return {};
-  }
-
-  /// Both the view's last element and its element count must fit: strides of 0 could make a small file name a
-  /// tensor of any size.
-  static Status place(const TorchStorage& storage, std::int64_t offset, TorchTensor* tensor) {
-    const std::uint64_t size = dtype_bytes(tensor->dtype);
-    const std::uint64_t available = storage.bytes / size;
-    std::uint64_t last = static_cast<std::uint64_t>(offset), count = 1;
-    for (std::size_t i = 0; i < tensor->shape.size(); ++i) {
-      const auto n = static_cast<std::uint64_t>(tensor->shape[i]);
-      std::uint64_t reach = 0;
-      if (__builtin_mul_overflow(count, n, &count))
-        return corrupt_pickle("a tensor larger than 64 bits can count");
-      if (n == 0) continue;
-      if (__builtin_mul_overflow(n - 1, static_cast<std::uint64_t>(tensor->stride[i]), &reach) ||
-          __builtin_add_overflow(last, reach, &last))
-        return corrupt_pickle("a tensor larger than 64 bits can count");
-    }
-    if (count > 0 && (last >= available || count > available))
-      return corrupt_pickle(fmt::format("a tensor of {} elements reaches element {} of a storage of {}",
-                                        count, last, available));
-    if (count == 0) offset = 0;
-    tensor->data = storage.data + static_cast<std::uint64_t>(offset) * size;
-    tensor->file_offset = storage.file_offset + static_cast<std::uint64_t>(offset) * size;
     return {};
   }
 
