@@ -89,6 +89,9 @@ TEST(TorchFile, APickleThatRunsACommandIsRefusedByName) {
   EXPECT_THAT(refusal(start + "h\x05."), HasSubstr("never remembered"));
   EXPECT_THAT(refusal(start + "e."), HasSubstr("mark"));
   EXPECT_THAT(refusal(start), HasSubstr("ends in the middle"));
+  std::string recalls = start + "]q\x01";
+  for (int i = 0; i < (1 << 20) + 1; ++i) recalls += "h\x01";
+  EXPECT_THAT(refusal(recalls), HasSubstr("under way"));
   EXPECT_EQ(refusal(start + "]q\x01h\x01"
                             "a."),
             "taken");  // a list that holds itself is data

@@ -13,6 +13,9 @@ namespace eaglet {
 namespace {
 
 constexpr std::size_t kMostNodes = std::size_t{1} << 23;
+// Writers put a thousand items at a time on the stack, or a tuple's; recalling one value again and again
+// makes no node.
+constexpr std::size_t kMostOnStack = std::size_t{1} << 20;
 
 Status refused(const std::string& what) {
   return Status(
@@ -43,8 +46,8 @@ class Machine {
 
   Result<const TorchValue*> run() {
     while (true) {
-      if (nodes_.size() + tuples_.size() + stack_.size() > kMostNodes)
-        return refused("it holds more than 8 million values");
+      if (nodes_.size() + tuples_.size() > kMostNodes) return refused("it holds more than 8 million values");
+      if (stack_.size() > kMostOnStack) return refused("it has more than a million values under way");
       std::uint8_t op = 0;
       EAGLET_RETURN_IF_ERROR(read(&op));
       if (op == '.') break;
