@@ -101,6 +101,8 @@ def benchmark(root):
     assert 0 < line["needed_gflop_per_token"] < 1e-3, line
     refused(run("bench", "extract", "--model", f"{TARGETS}/qwen3_moe", "--memory", "1K"), 73, "--memory")
     refused(run("bench", "extract"), 64, "--model")
+    refused(run("bench", "extract", "--streamed-layers", "1", "--passes", "3"), 64, "--passes")
+    refused(run("bench", "extract", "--model", f"{TARGETS}/qwen3_moe", "--directory", root), 64, "--directory")
 
 
 def longer_than_the_context(root):

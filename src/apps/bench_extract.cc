@@ -104,7 +104,7 @@ Status bench_model(const BenchExtractFlags& flags, const Context& context) {
   const Documents documents = random_documents(flags, target->config().vocab);
   const std::int64_t layers = target->config().num_layers;
   PassTime best{1e30, 1e30};
-  for (int pass = 0; pass < flags.passes; ++pass) {
+  for (int pass = 0; pass < (flags.passes > 0 ? flags.passes : 2); ++pass) {
     EAGLET_ASSIGN_OR_RETURN(const PassTime time,
                             time_pass(target.get(), documents, layers, "pass", *context.progress));
     if (time.embed + time.layers < best.embed + best.layers) best = time;
@@ -220,6 +220,9 @@ Status bench_streamed(const BenchExtractFlags& flags, const Context& context) {
       flags.directory.empty() ? std::filesystem::temp_directory_path().string() : flags.directory;
   EAGLET_RETURN_IF_ERROR(check_disk(parent, flags.streamed_layers));
   const MadeUpFolder folder{parent + "/eaglet-bench-target-" + std::to_string(::getpid())};
+  context.progress->note(fmt::format(
+      "{} go into {}, which is removed at the end",
+      human_bytes(static_cast<double>(made_up_target_bytes(flags.streamed_layers))), folder.path));
   EAGLET_RETURN_IF_ERROR(write_made_up_target(folder.path, flags.streamed_layers, *context.progress));
   EAGLET_ASSIGN_OR_RETURN(const ForwardOptions options, arithmetic(flags));
   EAGLET_ASSIGN_OR_RETURN(const auto target, TargetForward::open(folder.path, options));
@@ -260,9 +263,8 @@ CLI::App* add_bench_extract(CLI::App& app, BenchExtractFlags* flags) {
   extract->add_option("--document-tokens", flags->document_tokens, "of a document")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  extract->add_option("--passes", flags->passes, "the best counts")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  extract->add_option("--passes", flags->passes, "of --model; the best counts (2)")
+      ->check(CLI::PositiveNumber);
   extract->add_option("--compute-type", flags->compute_type, "products in auto, f32 or bf16")
       ->capture_default_str();
   extract->add_flag("--deterministic,--no-deterministic{false}", flags->deterministic,
@@ -276,6 +278,12 @@ Status bench_extract(const BenchExtractFlags& flags, const Context& context) {
   if (flags.model.empty() == (flags.streamed_layers == 0))
     return Status(StatusCode::kUsage, "one of --model and --streamed-layers is needed", {},
                   "eaglet bench extract --help");
+  const bool other = flags.model.empty() ? flags.passes > 0 : !flags.directory.empty();
+  if (other)
+    return Status(
+        StatusCode::kUsage,
+        flags.model.empty() ? "--passes belongs to --model" : "--directory belongs to --streamed-layers", {},
+        "leave it out");
   return flags.model.empty() ? bench_streamed(flags, context) : bench_model(flags, context);
 }
 

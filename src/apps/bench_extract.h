@@ -12,7 +12,7 @@ namespace eaglet::apps {
 struct BenchExtractFlags {
   std::string model, compute_type = "auto", memory, directory;
   std::int64_t tokens = 8192, document_tokens = 256, streamed_layers = 0;
-  int threads = 0, passes = 2;
+  int threads = 0, passes = 0;  // passes: 0 = 2
   bool deterministic = true;
 };
 /// Adds the subcommand; it was asked for when parsed() of what comes back.
