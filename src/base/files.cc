@@ -269,6 +269,10 @@ void MappedFile::expect(std::uint64_t offset, std::uint64_t bytes) const {
   hint(data_, bytes_, offset, bytes, MADV_WILLNEED);
 }
 
+void MappedFile::expect_scattered() const {
+  hint(data_, bytes_, 0, bytes_, MADV_RANDOM);
+}
+
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), bytes_);
 }

@@ -86,8 +86,10 @@ class MappedFile {
   const std::string& path() const { return path_; }
   /// These bytes are not needed soon: they no longer count as this process's memory. Reading them again is fine.
   void release(std::uint64_t offset, std::uint64_t bytes) const;
-  /// These bytes are read soon: the disk may begin.
+  /// These bytes are read soon, all of them: the disk may begin.
   void expect(std::uint64_t offset, std::uint64_t bytes) const;
+  /// The file is read here and there: a page that is touched brings no others along.
+  void expect_scattered() const;
 
  private:
   MappedFile(std::string path, const std::byte* data, std::uint64_t bytes);

@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "store/page_hints.h"
 #include "store/state_codec.h"
 
 namespace eaglet {
@@ -17,7 +16,7 @@ Result<ShardReader> ShardReader::open(const std::string& path) {
   EAGLET_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
   // A disk may be set to read megabytes around each touched page; a document's head and a row of states are a
   // few pages.
-  read_scattered(file);
+  file.expect_scattered();
   auto directory = decode_shard(file.data(), file.bytes());
   if (!directory.ok()) return directory.status().at(path).advise(kAdvice);
   return ShardReader(std::move(file), std::move(*directory));
@@ -49,13 +48,12 @@ Status ShardReader::check_states(std::size_t i) const {
 
 void ShardReader::will_read_states(std::size_t i) const {
   const RecordHead& head = entries()[i].head;
-  will_read(file_, entries()[i].offset + head.states_offset(), head.states_bytes);
+  file_.expect(entries()[i].offset + head.states_offset(), head.states_bytes);
 }
 
 void ShardReader::will_read_rows(std::size_t i, std::int64_t first, std::int64_t count) const {
   const auto row_bytes = static_cast<std::uint64_t>(header().slots() * header().hidden) * 2;
-  will_read(
-      file_,
+  file_.expect(
       entries()[i].offset + entries()[i].head.states_offset() + static_cast<std::uint64_t>(first) * row_bytes,
       static_cast<std::uint64_t>(count) * row_bytes);
 }
