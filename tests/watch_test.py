@@ -92,7 +92,9 @@ def nothing_but_a_busy_machine(verdict):
     """No fault of the process, the machine or the configuration, but that the tests beside this one take its cores. (What a made-up
     target of random numbers teaches is another matter: the learning layer may well warn.)"""
     bad = [j for j in verdict["judgements"] if j["level"] in ("warn", "crit") and j["layer"] != "learning"]
-    return all(j["name"] == "run_wait" and j["level"] == "warn" for j in bad)
+    for j in bad:
+        assert j["name"] == "run_wait" and j["level"] == "warn", j
+    return True
 
 
 def test_our_training_started_silent(root):
@@ -106,7 +108,8 @@ def test_our_training_started_silent(root):
         assert done.returncode == 0 and "first metric" in done.stdout, done.stdout + done.stderr
         verdict = seen(str(process.pid), "RUNNING")
         assert verdict["step"] >= 20, verdict["headline"]
-        assert nothing_but_a_busy_machine(verdict) and verdict["phase"] in ("train", "save"), verdict["headline"]
+        assert nothing_but_a_busy_machine(verdict), verdict["headline"]
+        assert verdict["phase"] in ("train", "validate", "save"), verdict["phase"]  # its epochs are short: it validates a fifth of the time
         assert verdict["log"]["path"].endswith("/draft/log.jsonl"), verdict["log"]["path"]
         assert len({e["kind"] for e in verdict["evidence"] if e["for"] == "progress"}) >= 2, verdict["evidence"]
         assert run("doctor", "--probe", "liveness", f"{root}/draft").returncode == 0
