@@ -174,7 +174,8 @@ class StateRule {
   /// A log that grows in whole blocks is written late, not stopped.
   bool held_back() const {
     const double bytes = series_.views.back().log.bytes;
-    return series_.log_known && (bytes == 0 || std::fmod(bytes, 4096) == 0);
+    const bool tracked = !std::isnan(series_.views.back().log.metric_time);
+    return series_.log_known && !tracked && (bytes == 0 || std::fmod(bytes, 4096) == 0);
   }
 
   StateVerdict moving(bool begun) {
