@@ -4,14 +4,18 @@ each time; launch records how a program ended; wait fails at once on a crash; do
 
 Most of the time here is waiting, so the tests run side by side, each in a directory of its own."""
 import concurrent.futures
+import fcntl
 import http.server
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import urllib.error
@@ -29,8 +33,8 @@ def run(*arguments, timeout=90, **more):
     return subprocess.run([EAGLET, "--progress", "none", *arguments], capture_output=True, text=True, timeout=timeout, check=False, **more)
 
 
-def doctor(target, *more, seconds=1):
-    done = run("doctor", target, "--for", f"{seconds}s", "--json", *more)
+def doctor(target, *arguments, seconds=1, **more):
+    done = run("doctor", target, "--for", f"{seconds}s", "--json", *arguments, **more)
     assert done.stdout, done.stderr
     verdict = json.loads(done.stdout)
     assert done.returncode == verdict["exit_code"], (done.returncode, verdict["exit_code"])
@@ -328,6 +332,71 @@ def test_a_status_line_when_asked(root):
         for one in [process, *asked]:
             one.kill()
             one.communicate()
+
+
+def test_a_run_that_tells_only_trackio(root):
+    """Not a word is printed; its metrics go to Trackio's file, which it keeps open, in write-ahead mode."""
+    script = """import json, sqlite3, sys, time
+c = sqlite3.connect(sys.argv[1] + '/trackio/p.db', isolation_level=None)
+c.execute('pragma journal_mode=wal')
+c.execute('create table metrics (id integer primary key autoincrement, timestamp text, run_name text, step integer, metrics text)')
+for i in range(4000):
+    t = time.time()
+    iso = time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(t)) + f'{t % 1:.6f}'[1:] + '+00:00'
+    c.execute('insert into metrics(timestamp, run_name, step, metrics) values(?, ?, ?, ?)',
+              (iso, 'run-1', i, json.dumps({'train/loss_0': 10 - i * 0.001, 'lr': 1e-4})))
+    time.sleep(0.05)"""
+    os.makedirs(f"{root}/trackio")
+    process = subprocess.Popen([sys.executable, "-c", script, root], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               env={**os.environ, "TRACKIO_DIR": f"{root}/trackio"})
+    try:
+        assert until(lambda: os.path.exists(f"{root}/trackio/p.db-wal")), "it did not begin"
+        verdict = seen(str(process.pid), "RUNNING")
+        assert verdict["step"] > 0 and "loss_0" in verdict["log"]["metrics"] and verdict["log"]["path"] == "", verdict["log"]
+        assert any(e["kind"] == "step" for e in verdict["evidence"]), verdict["evidence"]
+        without = doctor(str(process.pid), env={**os.environ, "EAGLET_SQLITE": "none"})
+        assert without["log"] is None and "no SQLite library" in str(without["judgements"]), without["judgements"]
+        assert sorted(os.listdir(f"{root}/trackio")) == ["p.db", "p.db-shm", "p.db-wal"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_one_record_a_line_and_a_pager(root):
+    b = f"{CASES}/16-alive-stuck-or-dead/b"
+    rows = [line.split("\t") for line in run("doctor", "--plain", "--snapshots", b).stdout.splitlines()]
+    assert rows[0][:3] == ["process", "crit", "state"] and all(len(row) == 7 for row in rows), rows
+    with open(f"{root}/r.log", "w", encoding="utf-8") as file:
+        file.writelines(f"step={i} loss={8 - 0.1 * i:.3f}\n" for i in range(20))
+    line = run("watch", f"{root}/r.log", "--plain", "--once").stdout
+    assert line.count("\n") == 1 and len(line.split("\t")) == 9 and line.split("\t")[3:6] == ["19", "-", "6.1"], line
+    assert run("watch", f"{root}/r.log", "--plain", "--jsonl").returncode == 64
+
+    def on_a_terminal(pager, *arguments):
+        mine, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+        environment = {key: value for key, value in os.environ.items() if key not in ("CI", "EAGLET_PAGER")}
+        process = subprocess.Popen([EAGLET, "--progress", "none", *arguments], stdin=theirs, stdout=theirs, stderr=theirs,
+                                   env={**environment, "PAGER": pager, "TERM": "xterm"})
+        os.close(theirs)
+        out = b""
+        try:
+            while piece := os.read(mine, 65536):
+                out += piece
+        except OSError:  # how a terminal tells its end
+            pass
+        os.close(mine)
+        return process.wait(30), out.decode().replace("\r\n", "\n")
+
+    code, text = on_a_terminal("sed s/^/paged:/", "doctor", "--all", "--snapshots", b)
+    assert code == 2 and text.startswith("paged:") and "\npaged:judgements\n" in text, (code, text)
+    code, text = on_a_terminal("head -n 3", "doctor", "--print-config")
+    assert code == 0 and text.count("\n") == 3, (code, text)  # left early, which is no failure
+    for pager in ("cat", "", "/nowhere/pager 2>/dev/null"):
+        code, text = on_a_terminal(pager, "doctor", "--all", "--color", "never", "--snapshots", b)
+        assert code == 2 and text.startswith("STALLED") and "paged:" not in text, (pager, code, text)
+    code, text = on_a_terminal("sed s/^/paged:/", "doctor", "--nagios", "--snapshots", b)
+    assert code == 2 and text.startswith("EAGLET CRIT"), text
 
 
 def test_server_ready_climbs_the_ladder(root):

@@ -22,6 +22,18 @@ std::string pager_command() {
   return "less";
 }
 
+/// Rows that the text fills, long lines folded. Colour codes count as if they were seen: `less -F` shows at
+/// once what fits after all.
+std::size_t rows_of(const std::string& text, std::size_t columns) {
+  std::size_t rows = 0;
+  for (std::size_t from = 0; from < text.size();) {
+    const std::size_t end = std::min(text.find('\n', from), text.size());
+    rows += 1 + (end - from) / columns;
+    from = end + 1;
+  }
+  return rows;
+}
+
 /// Starts the pager with a pipe as its input; -1 when that is not possible.
 pid_t start_pager(const std::string& command, int* input) {
   int ends[2];
@@ -59,7 +71,8 @@ bool was_missing(pid_t pid) {
 void show_text(const std::string& text) {
   const bool person = is_live_terminal(STDOUT_FILENO) && ::isatty(STDIN_FILENO) == 1;
   const std::string command = person ? pager_command() : std::string();
-  const bool fits = std::count(text.begin(), text.end(), '\n') < terminal_rows(STDOUT_FILENO);
+  const auto columns = static_cast<std::size_t>(terminal_columns(STDOUT_FILENO));
+  const bool fits = rows_of(text, columns) < static_cast<std::size_t>(terminal_rows(STDOUT_FILENO));
   int input = -1;
   const pid_t pid = command.empty() || fits ? -1 : start_pager(command, &input);
   if (pid < 0) return write_whole(STDOUT_FILENO, text);
