@@ -258,13 +258,21 @@ std::string line_chart(const std::string& title, const std::string& x_label,
 }
 
 Series smoothed(const Series& raw, double share) {
-  Series smooth = raw;
-  double mean = std::numeric_limits<double>::quiet_NaN();
-  for (auto& [at, value] : smooth.points) {
-    if (!std::isfinite(value)) continue;
-    mean = std::isnan(mean) ? value : mean + share * (value - mean);
-    value = mean;
-  }
+  // There and back: a mean that only looks back lies above every falling curve.
+  const auto pass = [&](auto begin, auto end) {
+    double mean = std::numeric_limits<double>::quiet_NaN();
+    for (auto point = begin; point != end; ++point) {
+      if (!std::isfinite(point->second)) continue;
+      mean = std::isnan(mean) ? point->second : mean + share * (point->second - mean);
+      point->second = mean;
+    }
+  };
+  Series smooth = raw, back = raw;
+  pass(smooth.points.begin(), smooth.points.end());
+  pass(back.points.rbegin(), back.points.rend());
+  for (std::size_t i = 0; i < raw.points.size(); ++i)
+    if (std::isfinite(raw.points[i].second))
+      smooth.points[i].second = (smooth.points[i].second + back.points[i].second) / 2;
   return smooth;
 }
 

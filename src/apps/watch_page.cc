@@ -160,7 +160,7 @@ void add_losses(const Verdict& v, std::string* out) {
     if (series.points.size() > kFewPoints) {
       faint.push_back(series);
       faint.back().faint = true;
-      series = smoothed(series, std::max(0.02, 10.0 / static_cast<double>(series.points.size())));
+      series = smoothed(series, std::max(0.05, 20.0 / static_cast<double>(series.points.size())));
     }
     clear.push_back(std::move(series));
   }

@@ -96,10 +96,10 @@ TEST(Chart, LargeValuesThatHardlyDiffer) {
 
 TEST(Chart, ARunningMeanKeepsGaps) {
   const Series smooth = smoothed({.name = "a", .points = {{0, 4}, {1, std::nan("")}, {2, 8}, {3, 8}}}, 0.5);
-  EXPECT_EQ(smooth.points[0].second, 4);
+  EXPECT_EQ(smooth.points[0].second, 5);
   EXPECT_TRUE(std::isnan(smooth.points[1].second));
-  EXPECT_EQ(smooth.points[2].second, 6);
-  EXPECT_EQ(smooth.points[3].second, 7);
+  EXPECT_EQ(smooth.points[2].second, 7);
+  EXPECT_EQ(smooth.points[3].second, 7.5);
 }
 
 }  // namespace
