@@ -149,6 +149,20 @@ void add_chart(const Verdict& v, const char* title, const std::vector<std::strin
   if (!all.empty()) *out += line_chart(title, "step", all, from_zero, {.values = true});
 }
 
+/// Where the time of a step goes, as far as the trainer tells.
+void add_step_time(const Verdict& v, std::string* out) {
+  constexpr std::pair<const char*, const char*> kParts[] = {{"step_seconds", "step"},
+                                                            {"data_wait_seconds", "data"},
+                                                            {"forward_seconds", "forward"},
+                                                            {"backward_seconds", "backward"},
+                                                            {"optimizer_seconds", "optimizer"}};
+  std::vector<Series> all;
+  for (const auto& [metric, label] : kParts)
+    if (!v.log.series(metric).empty()) all.push_back(metric_series(v, metric, label));
+  if (!all.empty())
+    *out += line_chart("seconds per step, and what takes them", "step", all, true, {.values = true});
+}
+
 /// Losses by drafting step: raw values faint, a running mean over them, and what a uniform guess would cost.
 void add_losses(const Verdict& v, std::string* out) {
   constexpr std::size_t kFewPoints = 40;
@@ -261,9 +275,7 @@ std::string charts_html(const Verdict& v, const WatchHistory& history) {
   add_chart(v, "held-out loss", {"val_loss"}, false, &out);
   add_chart(v, "learning rate", {"lr"}, true, &out);
   add_chart(v, "tokens per second", {"tokens_per_second"}, true, &out);
-  add_chart(v, "seconds per step, and what takes them",
-            {"step_seconds", "data_wait_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds"},
-            true, &out);
+  add_step_time(v, &out);
   add_chart(v, "gradient norm", {"grad_norm"}, true, &out);
   add_history(history, "GPU busy (%)", &HistoryPoint::busy_pct, &out);
   add_history(history, "GPU power (W, mean)", &HistoryPoint::power_w, &out);

@@ -50,7 +50,7 @@ TEST(WatchPage, WhatTheCurvesShow) {
   EXPECT_THAT(page, HasSubstr("class=\"c0 faint\"")) << "raw values behind the running mean";
   EXPECT_THAT(page, HasSubstr("step 600  loss_0 5."));
   EXPECT_THAT(page, HasSubstr("seconds per step, and what takes them"));
-  EXPECT_THAT(page, HasSubstr("forward_seconds 0.3"));
+  EXPECT_THAT(page, HasSubstr("step 0.9  forward 0.3"));
   EXPECT_THAT(page, HasSubstr("<title>compile: 1m00s</title>"));
   EXPECT_THAT(page, HasSubstr("class=\"band b-train\""));
   EXPECT_THAT(page, HasSubstr("<b>1h30m</b><span class=\"soft\">to go</span>"));
