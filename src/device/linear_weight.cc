@@ -19,7 +19,7 @@ using Type = dnnl::memory::data_type;
 using Layout = dnnl::memory::format_tag;
 
 // Products run on blocks of rows, so that there are few shapes and a program for each is made only once.
-constexpr std::int64_t kBlockRows = 256, kRowStep = 32;
+constexpr std::int64_t kBlockRows = 256, kRowStep = 32, kLeastRowStep = 16;
 // The inner dimension of a weight gradient is the number of rows; it is filled up with zero rows.
 constexpr std::int64_t kBlockDepth = 1024, kDepthStep = 128;
 
@@ -130,7 +130,7 @@ class PackedOperand {
 
   // Of this thread: a program's memory objects are its own.
   Program& program(std::int64_t rows, bool accumulate) {
-    auto& slot = programs_[this_thread(programs_.size())][static_cast<std::size_t>(rows / kRowStep)]
+    auto& slot = programs_[this_thread(programs_.size())][static_cast<std::size_t>(rows / kLeastRowStep)]
                           [accumulate ? 1 : 0];
     if (slot == nullptr)
       slot = std::make_unique<Program>(product(matrix(rows, depth_, type_, Layout::ab), layout_,
@@ -142,7 +142,7 @@ class PackedOperand {
   std::uint64_t bytes() const { return layout_.get_size(); }
 
  private:
-  std::vector<Programs<kBlockRows / kRowStep>> programs_;  // by thread
+  std::vector<Programs<kBlockRows / kLeastRowStep>> programs_;  // by thread
   std::int64_t depth_, columns_;
   Type type_;
   dnnl::memory::desc layout_;
@@ -203,7 +203,7 @@ struct LinearWeight::Impl {
         type(options.type),
         workspace(shared->impl()),
         tile_rows(options.tile_rows > 0 ? options.tile_rows : kBlockRows),
-        row_step(options.tile_rows > 0 ? options.tile_rows : kRowStep) {
+        row_step(options.tile_rows > 0 ? options.tile_rows : options.row_step) {
     const bool bf16 = type == ComputeType::kBf16;
     as_columns = dnnl::memory::desc({in, out}, Type::f32, dnnl::memory::dims{1, ldw});
     as_rows = rows_apart(out, in, Type::f32, ldw);

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -41,6 +42,31 @@ TEST(VectorMath, AgreesWithPlainLoopsAtOddSizes) {
     double triple = 0;
     for (std::size_t i = 0; i < x.size(); ++i) triple += xd[i] * yd[i] * static_cast<double>(w[i]);
     EXPECT_NEAR(vdot3(x.data(), y.data(), w.data(), n), triple, 1e-5 * static_cast<double>(n));
+  }
+}
+
+TEST(VectorMath, WeighsRowsAndWidensAtOddSizes) {
+  for (const std::int64_t n : kSizes)
+    for (const std::int64_t k : {0, 1, 5}) {
+      SCOPED_TRACE(testing::Message() << n << " columns, " << k << " rows");
+      const std::vector<float> w = random_floats(k, 1), rows = random_floats(k * n, 2);
+      std::vector<float> y = random_floats(n, 3);
+      std::vector<double> wanted = widen<double>(y);
+      for (std::int64_t j = 0; j < k; ++j)
+        for (std::int64_t i = 0; i < n; ++i)
+          wanted[static_cast<std::size_t>(i)] +=
+              static_cast<double>(w[static_cast<std::size_t>(j)]) *
+              static_cast<double>(rows[static_cast<std::size_t>(j * n + i)]);
+      vadd_rows(k, w.data(), rows.data(), n, y.data());
+      EXPECT_LT(relative_difference(y, wanted), 1e-6);
+    }
+  for (const std::int64_t n : kSizes) {
+    std::vector<std::uint16_t> x;
+    for (std::int64_t i = 0; i < n; ++i) x.push_back(static_cast<std::uint16_t>(0x3f80 + 257 * i));
+    std::vector<float> y(x.size());
+    vwiden_bf16(x.data(), n, y.data());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(y[i]), std::uint32_t{x[i]} << 16);
   }
 }
 

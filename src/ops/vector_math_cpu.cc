@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "ops/vector_math.h"
+#include "tensor/dtype.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/vector_math_cpu.cc"
@@ -100,6 +101,55 @@ float Dot3(const float* x, const float* y, const float* w, std::int64_t n) {
       },
       [&](std::int64_t i) { tail_sum += x[i] * y[i] * w[i]; });
   return sum_lanes(sum) + tail_sum;
+}
+
+// `kVectors` vectors of columns stay in registers while the rows go by.
+template <int kVectors>
+HWY_INLINE void add_columns(std::int64_t k, const float* w, const float* rows, std::int64_t n, float* y) {
+  const D d;
+  const std::size_t lanes = hn::Lanes(d);
+  V sum0 = hn::LoadU(d, y), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  if (kVectors == 4) {
+    sum1 = hn::LoadU(d, y + lanes);
+    sum2 = hn::LoadU(d, y + 2 * lanes);
+    sum3 = hn::LoadU(d, y + 3 * lanes);
+  }
+  for (std::int64_t j = 0; j < k; ++j, rows += n) {
+    const V weight = hn::Set(d, w[j]);
+    sum0 = hn::MulAdd(weight, hn::LoadU(d, rows), sum0);
+    if (kVectors == 4) {
+      sum1 = hn::MulAdd(weight, hn::LoadU(d, rows + lanes), sum1);
+      sum2 = hn::MulAdd(weight, hn::LoadU(d, rows + 2 * lanes), sum2);
+      sum3 = hn::MulAdd(weight, hn::LoadU(d, rows + 3 * lanes), sum3);
+    }
+  }
+  hn::StoreU(sum0, d, y);
+  if (kVectors == 4) {
+    hn::StoreU(sum1, d, y + lanes);
+    hn::StoreU(sum2, d, y + 2 * lanes);
+    hn::StoreU(sum3, d, y + 3 * lanes);
+  }
+}
+
+void AddRows(std::int64_t k, const float* w, const float* rows, std::int64_t n, float* y) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
+  std::int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) add_columns<4>(k, w, rows + i, n, y + i);
+  for (; i + lanes <= n; i += lanes) add_columns<1>(k, w, rows + i, n, y + i);
+  for (; i < n; ++i)
+    for (std::int64_t j = 0; j < k; ++j) y[i] += w[j] * rows[j * n + i];
+}
+
+void WidenBf16(const std::uint16_t* x, std::int64_t n, float* y) {
+  const D d;
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<std::uint16_t, D> d16;
+  for_each(
+      n,
+      [&](std::int64_t i) HWY_ATTR {
+        hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, x + i)))), d, y + i);
+      },
+      [&](std::int64_t i) { y[i] = bf16_to_f32(x[i]); });
 }
 
 void Axpby(float a, const float* x, float b, std::int64_t n, float* y) {
@@ -279,6 +329,8 @@ HWY_EXPORT(Dot);
 HWY_EXPORT(Dot3);
 HWY_EXPORT(Axpy);
 HWY_EXPORT(Axpby);
+HWY_EXPORT(AddRows);
+HWY_EXPORT(WidenBf16);
 HWY_EXPORT(ScaleBy);
 HWY_EXPORT(SiluMul);
 HWY_EXPORT(SiluMulBackward);
@@ -314,6 +366,12 @@ void vaxpy(float a, const float* x, std::int64_t n, float* y) {
 }
 void vaxpby(float a, const float* x, float b, std::int64_t n, float* y) {
   HWY_DYNAMIC_DISPATCH(Axpby)(a, x, b, n, y);
+}
+void vadd_rows(std::int64_t k, const float* w, const float* rows, std::int64_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(AddRows)(k, w, rows, n, y);
+}
+void vwiden_bf16(const std::uint16_t* x, std::int64_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(WidenBf16)(x, n, y);
 }
 void vscale_by(float a, const float* x, const float* w, std::int64_t n, float* y) {
   HWY_DYNAMIC_DISPATCH(ScaleBy)(a, x, w, n, y);
