@@ -8,6 +8,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
+#include "target/kv_cache.h"
 
 namespace eaglet {
 namespace {
@@ -66,6 +67,13 @@ void attend_within_documents(const AttentionShape& shape, const DocumentChunk& c
             floats);
 }
 
+void attend(const AttentionShape& shape, const DocumentChunk& chunk, LayerScratch* s) {
+  if (chunk.caches != nullptr)
+    attend_over_caches(shape, chunk, s);
+  else
+    attend_within_documents(shape, chunk, s);
+}
+
 void attention_layer(const TargetConfig& c, const TargetRope& rope, const LayerTensors& l,
                      const LayerProducts& p, std::int64_t window, const DocumentChunk& chunk, float* x,
                      LayerScratch* s) {
@@ -82,7 +90,7 @@ void attention_layer(const TargetConfig& c, const TargetRope& rope, const LayerT
   chunk_rope_angles(rope.table, chunk, half, s);
   rope_rotate(n, c.num_heads, half, s->cos.data(), s->sin.data(), q);
   rope_rotate(n, c.num_kv_heads, half, s->cos.data(), s->sin.data(), k);
-  attend_within_documents({c.num_heads, c.num_kv_heads, c.head_dim, window}, chunk, s);
+  attend({c.num_heads, c.num_kv_heads, c.head_dim, window}, chunk, s);
   multiply(*p.o, n, c.hidden, s->attended.data(), l.o_bias, true, x);
 }
 

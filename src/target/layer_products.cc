@@ -28,11 +28,31 @@ MlpProducts LayerProducts::make_mlp(std::int64_t width) {
 }
 
 LayerProducts::LayerProducts(const TargetConfig& c, const ForwardOptions& options)
-    : hidden_(c.hidden), workspace_(num_threads()) {
+    : hidden_(c.hidden), workspace_(std::make_shared<ProductWorkspace>(num_threads())) {
   options_.type = options.compute_type;
   options_.pack_f32 = true;
   options_.with_backward = false;
   options_.tile_rows = options.deterministic ? kTileRows : 0;
+  make_attention(c);
+  if (has_dense_layer(c)) mlp = make_mlp(c.intermediate);
+  if (c.experts.count > 0) make_experts(c, 1);
+}
+
+LayerProducts::LayerProducts(const TargetConfig& c, std::int64_t layer, ComputeType type,
+                             const std::shared_ptr<ProductWorkspace>& workspace)
+    : hidden_(c.hidden), workspace_(workspace) {
+  options_.type = type;
+  options_.pack_f32 = true;
+  options_.with_backward = false;
+  options_.row_step = kFewRows;
+  make_attention(c);
+  if (has_experts(c, layer))
+    make_experts(c, c.experts.count);
+  else
+    mlp = make_mlp(c.intermediate);
+}
+
+void LayerProducts::make_attention(const TargetConfig& c) {
   const LatentConfig& m = c.latent;
   const std::int64_t q_width = c.num_heads * c.head_dim, kv_width = c.num_kv_heads * c.head_dim;
   if (m.kv_rank == 0 || m.q_rank == 0) q = make(q_width, c.hidden);
@@ -40,22 +60,23 @@ LayerProducts::LayerProducts(const TargetConfig& c, const ForwardOptions& option
     k = make(kv_width, c.hidden);
     v = make(kv_width, c.hidden);
     o = make(c.hidden, q_width);
-  } else {
-    if (m.q_rank > 0) {
-      q_a = make(m.q_rank, c.hidden);
-      q_b = make(q_width, m.q_rank);
-    }
-    kv_a = make(m.kv_rank + m.rope_dim, c.hidden);
-    kv_b = make(c.num_heads * (m.nope_dim + m.value_dim), m.kv_rank);
-    o = make(c.hidden, c.num_heads * m.value_dim);
+    return;
   }
-  if (has_dense_layer(c)) mlp = make_mlp(c.intermediate);
-  if (c.experts.count == 0) return;
-  expert = make_mlp(c.experts.width);
+  if (m.q_rank > 0) {
+    q_a = make(m.q_rank, c.hidden);
+    q_b = make(q_width, m.q_rank);
+  }
+  kv_a = make(m.kv_rank + m.rope_dim, c.hidden);
+  kv_b = make(c.num_heads * (m.nope_dim + m.value_dim), m.kv_rank);
+  o = make(c.hidden, c.num_heads * m.value_dim);
+}
+
+void LayerProducts::make_experts(const TargetConfig& c, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) experts.push_back(make_mlp(c.experts.width));
   LinearWeightOptions exact = options_;
   exact.type = ComputeType::kF32;
   exact.tile_rows = kTileRows;
-  router = std::make_unique<LinearWeight>(c.experts.count, c.hidden, c.hidden, exact, &workspace_);
+  router = std::make_unique<LinearWeight>(c.experts.count, c.hidden, c.hidden, exact, workspace_.get());
   if (c.experts.shared > 0) shared = make_mlp(c.experts.shared * c.experts.width);
 }
 
@@ -73,8 +94,8 @@ void LayerProducts::load(LayerTensors* l) {
   take_mlp(shared, &l->shared_gate, &l->shared_up, &l->shared_down);
 }
 
-void LayerProducts::load_expert(ExpertTensors* e) {
-  take_mlp(expert, &e->gate, &e->up, &e->down);
+void LayerProducts::load_expert(ExpertTensors* e, MlpProducts* products) {
+  take_mlp(*products, &e->gate, &e->up, &e->down);
 }
 
 }  // namespace eaglet

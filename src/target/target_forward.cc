@@ -10,6 +10,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rows.h"
 #include "target/expert_layer.h"
+#include "target/layer_size.h"
 
 namespace eaglet {
 namespace {
@@ -41,21 +42,25 @@ std::vector<DocumentChunk> chunk_documents(const std::vector<std::int64_t>& leng
   return chunks;
 }
 
-Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& path,
-                                                           const ForwardOptions& options) {
+Result<TargetFiles> open_target_files(const std::string& path) {
   if (!is_directory(path)) {
     EAGLET_ASSIGN_OR_RETURN(TargetConfig config, target_config_from_gguf(path));
     EAGLET_ASSIGN_OR_RETURN(auto weights, open_gguf_weights(path, config));
-    return std::unique_ptr<TargetForward>(
-        new TargetForward(std::move(config), TargetTensors(std::move(weights), path), options));
+    return TargetFiles{std::move(config), TargetTensors(std::move(weights), path)};
   }
   const std::string config_path = path + "/config.json";
   EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(config_path));
   Result<TargetConfig> config = target_config_from_json(json);
   if (!config.ok()) return config.status().at(config_path);
   EAGLET_ASSIGN_OR_RETURN(auto weights, open_folder_weights(path, config->quantisation));
+  return TargetFiles{std::move(*config), TargetTensors(std::move(weights), path)};
+}
+
+Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& path,
+                                                           const ForwardOptions& options) {
+  EAGLET_ASSIGN_OR_RETURN(TargetFiles files, open_target_files(path));
   return std::unique_ptr<TargetForward>(
-      new TargetForward(std::move(*config), TargetTensors(std::move(weights), path), options));
+      new TargetForward(std::move(files.config), std::move(files.tensors), options));
 }
 
 Status TargetForward::embed(const std::vector<const std::vector<std::int32_t>*>& documents) {
@@ -148,34 +153,6 @@ Status TargetForward::logits(std::int64_t n, const float* x, std::vector<float>*
 std::uint64_t TargetForward::bytes_per_token() const {
   return static_cast<std::uint64_t>(4 * config_.hidden * (config_.experts.count > 0 ? 2 : 1));
 }
-
-namespace {
-
-struct LayerSize {
-  std::int64_t attention = 0, mlp = 0, expert = 0, shared = 0;  // weights
-  std::int64_t row = 0;                                         // floats that a row of a chunk needs
-};
-
-LayerSize layer_size(const TargetConfig& c) {
-  LayerSize size;
-  const LatentConfig& m = c.latent;
-  const std::int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  size.attention = 2 * (q + kv) * c.hidden;
-  size.row = 2 * c.hidden + 2 * (q + kv) + 2 * c.intermediate;
-  if (m.kv_rank > 0) {
-    const std::int64_t decoded = c.num_heads * (m.nope_dim + m.value_dim);
-    size.attention = (m.q_rank > 0 ? m.q_rank * (c.hidden + q) : q * c.hidden) +
-                     (m.kv_rank + m.rope_dim) * c.hidden + m.kv_rank * decoded +
-                     c.num_heads * m.value_dim * c.hidden;
-    size.row += 3 * c.num_heads * std::max(c.head_dim, m.value_dim) + decoded;
-  }
-  size.mlp = has_dense_layer(c) ? 3 * c.hidden * c.intermediate : 0;
-  size.expert = 3 * c.hidden * c.experts.width;
-  size.shared = c.experts.shared * size.expert + c.experts.count * c.hidden;
-  return size;
-}
-
-}  // namespace
 
 // What is read ahead is fp32; what is computed with is packed. While a layer is packed its fp32 values are
 // there and the next one is not read yet.

@@ -15,12 +15,20 @@
 
 namespace eaglet {
 
+/// What a target's files say, and its weights.
+struct TargetFiles {
+  TargetConfig config;
+  TargetTensors tensors;
+};
+/// A transformers folder or a GGUF file. kNotFound, kDataLoss, kConfig (an architecture or a setting that is
+/// not known).
+Result<TargetFiles> open_target_files(const std::string& path);
+
 /// The target's forward, layer by layer: all documents of a pass go through a layer while the weights of the
 /// next are read (of experts, one by one, the next expert's). Not thread-safe.
 class TargetForward {
  public:
-  /// A transformers folder or a GGUF file. kNotFound, kDataLoss, kConfig (an architecture or a setting that
-  /// is not known).
+  /// The errors of open_target_files().
   static Result<std::unique_ptr<TargetForward>> open(const std::string& path,
                                                      const ForwardOptions& options = {});
   const TargetConfig& config() const { return config_; }
