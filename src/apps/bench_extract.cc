@@ -10,6 +10,7 @@
 
 #include "apps/made_up_target.h"
 #include "base/clock.h"
+#include "base/memory_amount.h"
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "base/rng.h"

@@ -145,7 +145,7 @@ Status RunPipeline::generate_answers() {
 
 /// Keys of [generate] that answers do not depend on: how fast, from where.
 std::vector<std::string> RunPipeline::unrelated_to_answers() const {
-  std::vector<std::string> keys = {"parallel",    "server",  "api_key_env", "ca_file",
+  std::vector<std::string> keys = {"parallel",    "server",  "api_key_env", "ca_file",   "memory",
                                    "concurrency", "timeout", "tries",       "wait_ready"};
   // Without a server the rest of its keys say nothing, and a run that was begun before they existed goes on.
   if (recipe_.generate.servers.empty())

@@ -391,6 +391,11 @@ Result<ComputeType> parse_compute_type(const std::string& name) {
                 "use auto, f32 or bf16");
 }
 
+Result<ComputeType> steady_compute_type(const std::string& name) {
+  if (name == "auto") return multiplies_bf16() ? ComputeType::kBf16 : ComputeType::kF32;
+  return parse_compute_type(name);
+}
+
 namespace {
 
 // Times one product of a training step's kind again and again; the best time counts.

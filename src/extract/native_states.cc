@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
 #include "base/clock.h"
+#include "base/memory_amount.h"
 #include "device/threads.h"
 #include "extract/states_maker.h"
 #include "tensor/dtype.h"
@@ -23,13 +22,6 @@ void keep_slot(std::int64_t tokens, std::int64_t slots, std::int64_t hidden, std
       for (std::int64_t i = 0; i < hidden; ++i)
         states[(t * slots + slot) * hidden + i] = f32_to_bf16(x[t * hidden + i]);
   });
-}
-
-// Not by measurement, which may say one thing today and another tomorrow: a store that is gone on with would
-// hold states of two kinds.
-Result<ComputeType> native_compute_type(const std::string& name) {
-  if (name == "auto") return multiplies_bf16() ? ComputeType::kBf16 : ComputeType::kF32;
-  return parse_compute_type(name);
 }
 
 }  // namespace
@@ -101,7 +93,7 @@ Status take_states_natively(ExtractWork* work, const ExtractOptions& options, co
   set_num_threads(options.threads);
   ForwardOptions arithmetic;
   arithmetic.deterministic = options.deterministic;
-  EAGLET_ASSIGN_OR_RETURN(arithmetic.compute_type, native_compute_type(options.compute_type));
+  EAGLET_ASSIGN_OR_RETURN(arithmetic.compute_type, steady_compute_type(options.compute_type));
   EAGLET_ASSIGN_OR_RETURN(const auto target, TargetForward::open(options.model_path, arithmetic));
   EAGLET_RETURN_IF_ERROR(agree_on_maker(
       options.store_path, std::string("native, products in ") + compute_type_name(arithmetic.compute_type)));
@@ -148,21 +140,6 @@ Status take_states_natively(ExtractWork* work, const ExtractOptions& options, co
   report->seconds = monotonic_seconds() - start;
   report->tokens_per_second = static_cast<double>(done) / std::max(report->seconds, 1e-9);
   return {};
-}
-
-Result<std::uint64_t> parse_memory(const std::string& text) {
-  double number = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string unit(static_cast<const char*>(parsed.ptr), text.data() + text.size());
-  double scale = 0;
-  for (const auto& [name, bytes] : {std::pair{"", 1.0}, std::pair{"K", 1024.0}, std::pair{"M", 1048576.0},
-                                    std::pair{"G", 1073741824.0}, std::pair{"T", 1099511627776.0}})
-    if (unit == name) scale = bytes;
-  if (parsed.ec != std::errc() || scale == 0 || !std::isfinite(number) || number <= 0 ||
-      number * scale > 1e18)
-    return Status(StatusCode::kUsage, "'" + text + "' is no amount of memory", "--memory",
-                  "for example 4G or 800M");
-  return static_cast<std::uint64_t>(number * scale);
 }
 
 }  // namespace eaglet

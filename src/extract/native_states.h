@@ -40,7 +40,4 @@ Status run_native_pass(const NativePass& pass, const StoreHeader& header,
 Status take_states_natively(ExtractWork* work, const ExtractOptions& options, const StoreHeader& header,
                             StoreWriter* writer, ExtractReport* report, Progress& progress);
 
-/// A memory limit as people write it: "4G", "512M", "4294967296". kUsage.
-Result<std::uint64_t> parse_memory(const std::string& text);
-
 }  // namespace eaglet

@@ -36,10 +36,18 @@ struct GenerateOptions {
   std::int64_t max_tokens = 256;
   double temperature = 0;  // 0 = greedy
   double top_p = 1.0;
+  std::int64_t top_k = 0;         // 0 = all
+  double min_p = 0;               // of the likeliest token's probability
+  double repetition_penalty = 1;  // see SamplingOptions
   std::uint64_t seed = 0;
-  int parallel = 16;             // sequences decoded together
-  int threads = 0;               // 0 = all cores
-  std::string weights = "auto";  // auto | stored | f16 | f32: TargetWeightsAs
+  int parallel = 0;             // sequences decoded together; 0 = 64 with the native engine, 16 with libllama
+  int threads = 0;              // 0 = all cores
+  std::string engine = "auto";  // auto | native | llama
+  std::string tokenizer_path;   // native: a GGUF whose tokenizer is used, where model_path is a folder
+  std::string memory;           // native: weights and caches, as 4G; empty: half of what is free
+  std::string compute_type =
+      "auto";                    // native: products in f32 or bf16; auto: bf16 where the processor has it
+  std::string weights = "auto";  // libllama: auto | stored | f16 | f32: TargetWeightsAs
 };
 
 /// What became of the prompts that servers were asked in this run; they add up to `asked`.
