@@ -14,12 +14,13 @@ std::int64_t blocks_of(std::int64_t rows) {
   return (rows + kCachedBlockRows - 1) / kCachedBlockRows;
 }
 
-/// A block's keys [D, 64] or values [64, D] as fp32: where they lie, or widened into `tile`.
-const float* widened(const CachedHead& head, const void* all, std::int64_t block, float* tile) {
-  const std::int64_t n = head.head_dim * kCachedBlockRows;
-  if (!head.bf16) return static_cast<const float*>(all) + block * n;
-  vwiden_bf16(static_cast<const std::uint16_t*>(all) + block * n, n, tile);
-  return tile;
+/// y [group, n] += w [group, k] * the rows [k, n] that begin `at` elements into keys or values.
+void add_rows(const CachedHead& head, std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw,
+              const void* all, std::int64_t at, std::int64_t n, float* y, std::int64_t ldy) {
+  if (head.bf16)
+    vadd_rows(group, k, w, ldw, static_cast<const std::uint16_t*>(all) + at, n, y, ldy);
+  else
+    vadd_rows(group, k, w, ldw, static_cast<const float*>(all) + at, n, y, ldy);
 }
 
 }  // namespace
@@ -38,8 +39,8 @@ void store_cached_row(const CachedHead& head, std::int64_t row, const float* key
   round_row_to_bf16(d, value, static_cast<std::uint16_t*>(head.values) + row * d);
 }
 
-std::int64_t cached_attention_scratch_floats(std::int64_t group, std::int64_t head_dim, std::int64_t rows) {
-  return kCachedBlockRows * (head_dim + group * blocks_of(rows));
+std::int64_t cached_attention_scratch_floats(std::int64_t group, std::int64_t rows) {
+  return kCachedBlockRows * group * blocks_of(rows);
 }
 
 void cached_attention(const CachedHead& head, std::int64_t group, std::int64_t begin, std::int64_t end,
@@ -47,30 +48,21 @@ void cached_attention(const CachedHead& head, std::int64_t group, std::int64_t b
   const std::int64_t d = head.head_dim, first_block = begin / kCachedBlockRows, last_block = blocks_of(end);
   const std::int64_t width = (last_block - first_block) * kCachedBlockRows;  // of a query head's scores
   const std::int64_t skipped = begin - first_block * kCachedBlockRows, seen = end - begin;
-  float *tile = scratch, *scores = scratch + d * kCachedBlockRows;
+  float* scores = scratch;
   std::fill_n(scores, group * width, 0.0f);
-  for (std::int64_t block = first_block; block < last_block; ++block) {
-    const float* keys = widened(head, head.keys, block, tile);
-    float* to = scores + (block - first_block) * kCachedBlockRows;
-    for (std::int64_t g = 0; g < group; ++g)
-      vadd_rows(d, queries + g * d, keys, kCachedBlockRows, to + g * width);
-  }
+  for (std::int64_t block = first_block; block < last_block; ++block)
+    add_rows(head, group, d, queries, d, head.keys, block * d * kCachedBlockRows, kCachedBlockRows,
+             scores + (block - first_block) * kCachedBlockRows, width);
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)));
+  float* weights = scores + skipped;
   for (std::int64_t g = 0; g < group; ++g) {
-    float* row = scores + g * width;
-    const float largest = scale * vmax(row + skipped, seen);
-    const float sum = vexp_sum(row + skipped, seen, scale, largest, row + skipped);
-    vaxpby(0.0f, row, 1.0f / sum, seen, row + skipped);
+    float* row = weights + g * width;
+    const float largest = scale * vmax(row, seen);
+    const float sum = vexp_sum(row, seen, scale, largest, row);
+    vaxpby(0.0f, row, 1.0f / sum, seen, row);
   }
   std::fill_n(out, group * d, 0.0f);
-  for (std::int64_t block = first_block; block < last_block; ++block) {
-    const float* values = widened(head, head.values, block, tile);
-    const std::int64_t from = std::max(begin, block * kCachedBlockRows),
-                       rows = std::min(end, (block + 1) * kCachedBlockRows) - from;
-    const float* weights = scores + from - first_block * kCachedBlockRows;
-    for (std::int64_t g = 0; g < group; ++g)
-      vadd_rows(rows, weights + g * width, values + (from - block * kCachedBlockRows) * d, d, out + g * d);
-  }
+  add_rows(head, group, seen, weights, width, head.values, begin * d, d, out, d);
 }
 
 }  // namespace eaglet

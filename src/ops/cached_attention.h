@@ -21,7 +21,7 @@ struct CachedHead {
 void store_cached_row(const CachedHead& head, std::int64_t row, const float* key, const float* value);
 
 /// Floats of scratch for cached_attention() over at most `rows` rows.
-std::int64_t cached_attention_scratch_floats(std::int64_t group, std::int64_t head_dim, std::int64_t rows);
+std::int64_t cached_attention_scratch_floats(std::int64_t group, std::int64_t rows);
 
 /// out [group, D] = softmax(queries [group, D] K^T / sqrt(D)) V over rows [begin, end) of the head, of the
 /// `group` query heads that share it. end > begin. On the calling thread; sums run in a fixed order, whatever

@@ -48,7 +48,7 @@ void check(bool bf16, std::int64_t dim, std::int64_t group, Range range) {
   for (std::int64_t row = 0; row < rows; ++row)
     store_cached_row(made.head, row, keys.data() + row * dim, values.data() + row * dim);
   std::vector<float> out(static_cast<std::size_t>(group * dim), -7.0f),
-      scratch(static_cast<std::size_t>(cached_attention_scratch_floats(group, dim, rows)), -9.0f);
+      scratch(static_cast<std::size_t>(cached_attention_scratch_floats(group, rows)), -9.0f);
   cached_attention(made.head, group, range.begin, range.end, queries.data(), out.data(), scratch.data());
   std::vector<std::vector<double>> k, v;
   for (std::int64_t row = range.begin; row < range.end; ++row) {
@@ -76,7 +76,7 @@ TEST(CachedAttention, LongSequencesLeaveTheLargestExponentAtOne) {
   const TestHead made(false, 2, 3);
   const std::vector<float> key = {200, 0}, value = {1, 2}, query = {100, 0};
   for (std::int64_t row = 0; row < 3; ++row) store_cached_row(made.head, row, key.data(), value.data());
-  std::vector<float> out(2), scratch(static_cast<std::size_t>(cached_attention_scratch_floats(1, 2, 3)));
+  std::vector<float> out(2), scratch(static_cast<std::size_t>(cached_attention_scratch_floats(1, 3)));
   cached_attention(made.head, 1, 0, 3, query.data(), out.data(), scratch.data());
   EXPECT_FLOAT_EQ(out[0], 1);
   EXPECT_FLOAT_EQ(out[1], 2);

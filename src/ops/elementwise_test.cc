@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -13,6 +12,7 @@
 #include "ops/swiglu.h"
 #include "ops/vector_math.h"
 #include "ops/vector_math_ref.h"
+#include "tensor/dtype.h"
 
 namespace eaglet {
 namespace {
@@ -45,29 +45,31 @@ TEST(VectorMath, AgreesWithPlainLoopsAtOddSizes) {
   }
 }
 
-TEST(VectorMath, WeighsRowsAndWidensAtOddSizes) {
+TEST(VectorMath, WeighsRowsAtOddSizes) {
   for (const std::int64_t n : kSizes)
-    for (const std::int64_t k : {0, 1, 5}) {
-      SCOPED_TRACE(testing::Message() << n << " columns, " << k << " rows");
-      const std::vector<float> w = random_floats(k, 1), rows = random_floats(k * n, 2);
-      std::vector<float> y = random_floats(n, 3);
-      std::vector<double> wanted = widen<double>(y);
-      for (std::int64_t j = 0; j < k; ++j)
-        for (std::int64_t i = 0; i < n; ++i)
-          wanted[static_cast<std::size_t>(i)] +=
-              static_cast<double>(w[static_cast<std::size_t>(j)]) *
-              static_cast<double>(rows[static_cast<std::size_t>(j * n + i)]);
-      vadd_rows(k, w.data(), rows.data(), n, y.data());
-      EXPECT_LT(relative_difference(y, wanted), 1e-6);
-    }
-  for (const std::int64_t n : kSizes) {
-    std::vector<std::uint16_t> x;
-    for (std::int64_t i = 0; i < n; ++i) x.push_back(static_cast<std::uint16_t>(0x3f80 + 257 * i));
-    std::vector<float> y(x.size());
-    vwiden_bf16(x.data(), n, y.data());
-    for (std::size_t i = 0; i < x.size(); ++i)
-      EXPECT_EQ(std::bit_cast<std::uint32_t>(y[i]), std::uint32_t{x[i]} << 16);
-  }
+    for (const std::int64_t k : {0, 1, 5})
+      for (const std::int64_t group : {1, 2, 3, 4, 9}) {
+        SCOPED_TRACE(testing::Message() << n << " columns, " << k << " rows, group " << group);
+        const std::int64_t ldw = k + 2, ldy = n + 3;
+        const std::vector<float> w = random_floats(group * ldw, 1), y = random_floats(group * ldy, 3);
+        std::vector<float> rows = random_floats(k * n, 2), wide = y, narrow = y;
+        std::vector<std::uint16_t> bf16;
+        for (float& v : rows) {
+          bf16.push_back(f32_to_bf16(v));
+          v = bf16_to_f32(bf16.back());
+        }
+        std::vector<double> wanted = widen<double>(y);
+        for (std::int64_t g = 0; g < group; ++g)
+          for (std::int64_t j = 0; j < k; ++j)
+            for (std::int64_t i = 0; i < n; ++i)
+              wanted[static_cast<std::size_t>(g * ldy + i)] +=
+                  static_cast<double>(w[static_cast<std::size_t>(g * ldw + j)]) *
+                  static_cast<double>(rows[static_cast<std::size_t>(j * n + i)]);
+        vadd_rows(group, k, w.data(), ldw, rows.data(), n, wide.data(), ldy);
+        vadd_rows(group, k, w.data(), ldw, bf16.data(), n, narrow.data(), ldy);
+        EXPECT_LT(relative_difference(wide, wanted), 1e-6);
+        EXPECT_EQ(wide, narrow);
+      }
 }
 
 TEST(VectorMath, FirstOfEqualMaximaWins) {

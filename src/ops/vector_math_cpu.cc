@@ -103,53 +103,70 @@ float Dot3(const float* x, const float* y, const float* w, std::int64_t n) {
   return sum_lanes(sum) + tail_sum;
 }
 
-// `kVectors` vectors of columns stay in registers while the rows go by.
-template <int kVectors>
-HWY_INLINE void add_columns(std::int64_t k, const float* w, const float* rows, std::int64_t n, float* y) {
-  const D d;
-  const std::size_t lanes = hn::Lanes(d);
-  V sum0 = hn::LoadU(d, y), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  if (kVectors == 4) {
-    sum1 = hn::LoadU(d, y + lanes);
-    sum2 = hn::LoadU(d, y + 2 * lanes);
-    sum3 = hn::LoadU(d, y + 3 * lanes);
-  }
-  for (std::int64_t j = 0; j < k; ++j, rows += n) {
-    const V weight = hn::Set(d, w[j]);
-    sum0 = hn::MulAdd(weight, hn::LoadU(d, rows), sum0);
-    if (kVectors == 4) {
-      sum1 = hn::MulAdd(weight, hn::LoadU(d, rows + lanes), sum1);
-      sum2 = hn::MulAdd(weight, hn::LoadU(d, rows + 2 * lanes), sum2);
-      sum3 = hn::MulAdd(weight, hn::LoadU(d, rows + 3 * lanes), sum3);
-    }
-  }
-  hn::StoreU(sum0, d, y);
-  if (kVectors == 4) {
-    hn::StoreU(sum1, d, y + lanes);
-    hn::StoreU(sum2, d, y + 2 * lanes);
-    hn::StoreU(sum3, d, y + 3 * lanes);
-  }
+HWY_INLINE V load_row(const float* x) {
+  return hn::LoadU(D(), x);
 }
-
-void AddRows(std::int64_t k, const float* w, const float* rows, std::int64_t n, float* y) {
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
-  std::int64_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes) add_columns<4>(k, w, rows + i, n, y + i);
-  for (; i + lanes <= n; i += lanes) add_columns<1>(k, w, rows + i, n, y + i);
-  for (; i < n; ++i)
-    for (std::int64_t j = 0; j < k; ++j) y[i] += w[j] * rows[j * n + i];
-}
-
-void WidenBf16(const std::uint16_t* x, std::int64_t n, float* y) {
-  const D d;
+HWY_INLINE V load_row(const std::uint16_t* x) {  // bf16: the upper half of an fp32
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<std::uint16_t, D> d16;
-  for_each(
-      n,
-      [&](std::int64_t i) HWY_ATTR {
-        hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, x + i)))), d, y + i);
-      },
-      [&](std::int64_t i) { y[i] = bf16_to_f32(x[i]); });
+  return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, x))));
+}
+HWY_INLINE float load_one(float x) {
+  return x;
+}
+HWY_INLINE float load_one(std::uint16_t x) {
+  return bf16_to_f32(x);
+}
+
+// `kVectors` vectors of columns of `kGroup` sums stay in registers while the rows go by, each read once.
+template <int kGroup, int kVectors, class Row>
+HWY_INLINE void add_columns(std::int64_t k, const float* w, std::int64_t ldw, const Row* rows, std::int64_t n,
+                            float* y, std::int64_t ldy) {
+  const D d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  V sum[kGroup][kVectors];
+  for (int g = 0; g < kGroup; ++g)
+    for (int v = 0; v < kVectors; ++v) sum[g][v] = hn::LoadU(d, y + g * ldy + v * lanes);
+  for (std::int64_t j = 0; j < k; ++j, rows += n) {
+    V row[kVectors];
+    for (int v = 0; v < kVectors; ++v) row[v] = load_row(rows + v * lanes);
+    for (int g = 0; g < kGroup; ++g) {
+      const V weight = hn::Set(d, w[g * ldw + j]);
+      for (int v = 0; v < kVectors; ++v) sum[g][v] = hn::MulAdd(weight, row[v], sum[g][v]);
+    }
+  }
+  for (int g = 0; g < kGroup; ++g)
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[g][v], d, y + g * ldy + v * lanes);
+}
+
+template <int kGroup, class Row>
+HWY_INLINE void add_rows_of(std::int64_t k, const float* w, std::int64_t ldw, const Row* rows, std::int64_t n,
+                            float* y, std::int64_t ldy) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
+  std::int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) add_columns<kGroup, 4>(k, w, ldw, rows + i, n, y + i, ldy);
+  for (; i + lanes <= n; i += lanes) add_columns<kGroup, 1>(k, w, ldw, rows + i, n, y + i, ldy);
+  for (; i < n; ++i)
+    for (int g = 0; g < kGroup; ++g)
+      for (std::int64_t j = 0; j < k; ++j) y[g * ldy + i] += w[g * ldw + j] * load_one(rows[j * n + i]);
+}
+
+template <class Row>
+HWY_INLINE void add_rows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw,
+                         const Row* rows, std::int64_t n, float* y, std::int64_t ldy) {
+  for (; group >= 4; group -= 4, w += 4 * ldw, y += 4 * ldy) add_rows_of<4>(k, w, ldw, rows, n, y, ldy);
+  if (group == 3) add_rows_of<3>(k, w, ldw, rows, n, y, ldy);
+  if (group == 2) add_rows_of<2>(k, w, ldw, rows, n, y, ldy);
+  if (group == 1) add_rows_of<1>(k, w, ldw, rows, n, y, ldy);
+}
+
+void AddRows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw, const float* rows,
+             std::int64_t n, float* y, std::int64_t ldy) {
+  add_rows(group, k, w, ldw, rows, n, y, ldy);
+}
+void AddBf16Rows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw,
+                 const std::uint16_t* rows, std::int64_t n, float* y, std::int64_t ldy) {
+  add_rows(group, k, w, ldw, rows, n, y, ldy);
 }
 
 void Axpby(float a, const float* x, float b, std::int64_t n, float* y) {
@@ -330,7 +347,7 @@ HWY_EXPORT(Dot3);
 HWY_EXPORT(Axpy);
 HWY_EXPORT(Axpby);
 HWY_EXPORT(AddRows);
-HWY_EXPORT(WidenBf16);
+HWY_EXPORT(AddBf16Rows);
 HWY_EXPORT(ScaleBy);
 HWY_EXPORT(SiluMul);
 HWY_EXPORT(SiluMulBackward);
@@ -367,11 +384,13 @@ void vaxpy(float a, const float* x, std::int64_t n, float* y) {
 void vaxpby(float a, const float* x, float b, std::int64_t n, float* y) {
   HWY_DYNAMIC_DISPATCH(Axpby)(a, x, b, n, y);
 }
-void vadd_rows(std::int64_t k, const float* w, const float* rows, std::int64_t n, float* y) {
-  HWY_DYNAMIC_DISPATCH(AddRows)(k, w, rows, n, y);
+void vadd_rows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw, const float* rows,
+               std::int64_t n, float* y, std::int64_t ldy) {
+  HWY_DYNAMIC_DISPATCH(AddRows)(group, k, w, ldw, rows, n, y, ldy);
 }
-void vwiden_bf16(const std::uint16_t* x, std::int64_t n, float* y) {
-  HWY_DYNAMIC_DISPATCH(WidenBf16)(x, n, y);
+void vadd_rows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw,
+               const std::uint16_t* rows, std::int64_t n, float* y, std::int64_t ldy) {
+  HWY_DYNAMIC_DISPATCH(AddBf16Rows)(group, k, w, ldw, rows, n, y, ldy);
 }
 void vscale_by(float a, const float* x, const float* w, std::int64_t n, float* y) {
   HWY_DYNAMIC_DISPATCH(ScaleBy)(a, x, w, n, y);

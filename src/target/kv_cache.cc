@@ -45,42 +45,34 @@ CachedHead SequenceCache::head(std::int64_t layer, std::int64_t kv_head) {
 
 namespace {
 
-void store_rows(const AttentionShape& shape, const StepCaches& step, const LayerScratch& s) {
-  const std::int64_t width = shape.num_kv_heads * shape.head_dim,
-                     heads = static_cast<std::int64_t>(step.sequences.size()) * shape.num_kv_heads;
-  parallel_for(heads, 4, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const CachedRows& rows = step.sequences[static_cast<std::size_t>(i / shape.num_kv_heads)];
-      const std::int64_t kv_head = i % shape.num_kv_heads;
-      const CachedHead head = rows.cache->head(step.layer, kv_head);
-      for (std::int64_t r = 0; r < rows.rows; ++r) {
-        const std::int64_t from = (rows.first_row + r) * width + kv_head * shape.head_dim;
-        store_cached_row(head, rows.cache->length() + r, s.k.data() + from, s.v.data() + from);
-      }
-    }
-  });
-}
-
-// What one thread works on: a sequence's kv head. Long ones first, so that no thread is left with one.
+// What one thread works on: a sequence's kv head.
 struct Item {
   const CachedRows* rows;
   std::int64_t kv_head;
 };
-std::vector<Item> later_rows(const AttentionShape& shape, const StepCaches& step) {
+
+// Long ones first, so that no thread is left with one.
+std::vector<Item> items_of(const AttentionShape& shape, const StepCaches& step) {
   std::vector<Item> items;
   for (const CachedRows& rows : step.sequences)
-    for (std::int64_t h = 0; h < shape.num_kv_heads; ++h)
-      if (rows.cache->length() > 0) items.push_back({&rows, h});
+    for (std::int64_t h = 0; h < shape.num_kv_heads; ++h) items.push_back({&rows, h});
   std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
     return a.rows->cache->length() > b.rows->cache->length();
   });
   return items;
 }
 
-void attend_item(const AttentionShape& shape, const Item& item, std::int64_t layer, LayerScratch* s,
-                 float* scratch) {
+void store(const AttentionShape& shape, const Item& item, const CachedHead& head, const LayerScratch& s) {
+  const std::int64_t width = shape.num_kv_heads * shape.head_dim;
+  for (std::int64_t r = 0; r < item.rows->rows; ++r) {
+    const std::int64_t from = (item.rows->first_row + r) * width + item.kv_head * shape.head_dim;
+    store_cached_row(head, item.rows->cache->length() + r, s.k.data() + from, s.v.data() + from);
+  }
+}
+
+void attend(const AttentionShape& shape, const Item& item, const CachedHead& head, LayerScratch* s,
+            float* scratch) {
   const std::int64_t group = shape.num_heads / shape.num_kv_heads, past = item.rows->cache->length();
-  const CachedHead head = item.rows->cache->head(layer, item.kv_head);
   for (std::int64_t r = 0; r < item.rows->rows; ++r) {
     const std::int64_t end = past + r + 1,
                        begin = shape.window > 0 ? std::max<std::int64_t>(0, end - shape.window) : 0;
@@ -94,18 +86,18 @@ void attend_item(const AttentionShape& shape, const Item& item, std::int64_t lay
 
 void attend_over_caches(const AttentionShape& shape, const DocumentChunk& chunk, LayerScratch* s) {
   const StepCaches& step = *chunk.caches;
-  store_rows(shape, step, *s);
   if (!chunk.spans.empty()) attend_within_documents(shape, chunk, s);
-  const std::vector<Item> items = later_rows(shape, step);
-  if (items.empty()) return;
+  const std::vector<Item> items = items_of(shape, step);
   std::int64_t longest = 0;
-  for (const Item& item : items) longest = std::max(longest, item.rows->cache->length() + item.rows->rows);
-  const std::int64_t floats =
-      cached_attention_scratch_floats(shape.num_heads / shape.num_kv_heads, shape.head_dim, longest);
+  for (const CachedRows& rows : step.sequences) longest = std::max(longest, rows.cache->length() + rows.rows);
+  const std::int64_t floats = cached_attention_scratch_floats(shape.num_heads / shape.num_kv_heads, longest);
   room(&s->attended, chunk.rows * shape.num_heads * shape.head_dim);
   float* scratch = room(&s->attention, num_threads() * floats);
   parallel_items(static_cast<std::int64_t>(items.size()), [&](std::int64_t i, int thread) {
-    attend_item(shape, items[static_cast<std::size_t>(i)], step.layer, s, scratch + thread * floats);
+    const Item& item = items[static_cast<std::size_t>(i)];
+    const CachedHead head = item.rows->cache->head(step.layer, item.kv_head);
+    store(shape, item, head, *s);
+    if (item.rows->cache->length() > 0) attend(shape, item, head, s, scratch + thread * floats);
   });
 }
 

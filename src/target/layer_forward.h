@@ -24,7 +24,7 @@ struct DocumentChunk {
 /// Memory that layers share; grows to what the largest chunk needs.
 struct LayerScratch {
   std::vector<float> normed, inv, q, k, v, attended, log_sum_exp, attention, cos, sin;
-  std::vector<float> gate, up, latent, compressed, head_parts;
+  std::vector<float> gate, up, latent, compressed, head_parts, joined;
 };
 
 /// What rotates and scales the queries of every layer.

@@ -14,8 +14,21 @@ void take(const std::unique_ptr<LinearWeight>& product, std::vector<float>* valu
   std::vector<float>().swap(*values);
 }
 
+// Several weights of one input, the rows of one below those of the other.
+void take_joined(const std::unique_ptr<LinearWeight>& product,
+                 const std::vector<std::vector<float>*>& parts) {
+  if (product == nullptr || parts[0]->empty()) return;
+  std::vector<float> all;
+  for (std::vector<float>* part : parts) {
+    all.insert(all.end(), part->begin(), part->end());
+    std::vector<float>().swap(*part);
+  }
+  product->load(all.data());
+}
+
 void take_mlp(const MlpProducts& products, std::vector<float>* gate, std::vector<float>* up,
               std::vector<float>* down) {
+  take_joined(products.gate_up, {gate, up});
   take(products.gate, gate);
   take(products.up, up);
   take(products.down, down);
@@ -24,7 +37,8 @@ void take_mlp(const MlpProducts& products, std::vector<float>* gate, std::vector
 }  // namespace
 
 MlpProducts LayerProducts::make_mlp(std::int64_t width) {
-  return {make(width, hidden_), make(width, hidden_), make(hidden_, width), width};
+  if (joined()) return {nullptr, nullptr, make(hidden_, width), make(2 * width, hidden_), width};
+  return {make(width, hidden_), make(width, hidden_), make(hidden_, width), nullptr, width};
 }
 
 LayerProducts::LayerProducts(const TargetConfig& c, const ForwardOptions& options)
@@ -55,6 +69,11 @@ LayerProducts::LayerProducts(const TargetConfig& c, std::int64_t layer, ComputeT
 void LayerProducts::make_attention(const TargetConfig& c) {
   const LatentConfig& m = c.latent;
   const std::int64_t q_width = c.num_heads * c.head_dim, kv_width = c.num_kv_heads * c.head_dim;
+  if (m.kv_rank == 0 && joined()) {
+    qkv = make(q_width + 2 * kv_width, c.hidden);
+    o = make(c.hidden, q_width);
+    return;
+  }
   if (m.kv_rank == 0 || m.q_rank == 0) q = make(q_width, c.hidden);
   if (m.kv_rank == 0) {
     k = make(kv_width, c.hidden);
@@ -81,6 +100,7 @@ void LayerProducts::make_experts(const TargetConfig& c, std::int64_t count) {
 }
 
 void LayerProducts::load(LayerTensors* l) {
+  take_joined(qkv, {&l->q, &l->k, &l->v});
   take(q, &l->q);
   take(k, &l->k);
   take(v, &l->v);

@@ -18,9 +18,10 @@ struct ForwardOptions {
   bool deterministic = true;
 };
 
-/// The products of an MLP: down(silu(gate(z)) * up(z)).
+/// The products of an MLP: down(silu(gate(z)) * up(z)). `gate_up` is both in one, a row's gate before its up;
+/// then the two alone are not there.
 struct MlpProducts {
-  std::unique_ptr<LinearWeight> gate, up, down;
+  std::unique_ptr<LinearWeight> gate, up, down, gate_up;
   std::int64_t width = 0;
 };
 
@@ -32,7 +33,8 @@ class LayerProducts {
   /// For any layer, one after the other.
   LayerProducts(const TargetConfig& config, const ForwardOptions& options);
   /// For this layer alone, with all its experts, to be kept: products of few rows (filled up to a multiple of
-  /// kFewRows), each by all threads. Layers share the workspace.
+  /// kFewRows), each by all threads, those of one input in one: it is over too soon for threads to meet
+  /// often. Layers share the workspace.
   LayerProducts(const TargetConfig& config, std::int64_t layer, ComputeType type,
                 const std::shared_ptr<ProductWorkspace>& workspace);
   static constexpr std::int64_t kFewRows = 16;
@@ -45,7 +47,8 @@ class LayerProducts {
   /// What products need beside the weights, for all threads.
   std::uint64_t workspace_bytes() const { return workspace_->bytes(); }
 
-  std::unique_ptr<LinearWeight> q, k, v, o;            // grouped attention; q, o of latent attention too
+  std::unique_ptr<LinearWeight> q, k, v, o;  // grouped attention; q, o of latent attention too
+  std::unique_ptr<LinearWeight> qkv;         // the three in one, in this order; then they are not there
   std::unique_ptr<LinearWeight> q_a, q_b, kv_a, kv_b;  // latent attention
   MlpProducts mlp, shared;                             // what the model has
   std::vector<MlpProducts> experts;                    // one, into which each is loaded; or all of the layer
@@ -57,6 +60,7 @@ class LayerProducts {
   }
   MlpProducts make_mlp(std::int64_t width);
   void make_attention(const TargetConfig& config);
+  bool joined() const { return options_.row_step == kFewRows; }
   void make_experts(const TargetConfig& config, std::int64_t count);
   MlpProducts* expert_product() { return experts.data(); }
   LinearWeightOptions options_;
