@@ -120,7 +120,7 @@ def flags_without_effect(root):
     folder = (f"{TARGETS}/llama_tied", f"{root}/c.jsonl", f"{root}/x")
     refused(extract(*folder, "--weights", "f16"), 64, "--weights", "--engine llama")
     for flag in (("--memory", "4G"), ("--compute-type", "f32"), ("--no-deterministic",)):
-        refused(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/x", *flag), 64, "--engine native")
+        refused(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/x", "--engine", "llama", *flag), 64, "--engine native")
     refused(extract(*folder, "--concurrency", "4"), 64, "--concurrency", "--server")
     refused(extract(*folder, "--accept-doubtful"), 64, "--accept-doubtful", "--from")
     refused(run("extract", "--from", "vllm", root, "--conversations", f"{root}/c.jsonl", "--threads", "2"), 64, "--threads")
@@ -135,6 +135,11 @@ def as_libllama(root):
     for engine in ("llama", "native"):
         must(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/{engine}", "--engine", engine, *(("--compute-type", "f32") if engine == "native" else ())))
     close(read_store(f"{root}/llama"), read_store(f"{root}/native"), 0.02)
+    # By itself: our own forward where it knows the model, but a store stays with what began it.
+    assert "engine native" in must(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/auto")).stderr
+    toy_target.write_conversations(f"{root}/more.jsonl", 26)
+    assert "engine native" not in must(extract(f"{root}/toy.gguf", f"{root}/more.jsonl", f"{root}/llama")).stderr
+    assert len(read_store(f"{root}/llama")) == len(read_store(f"{root}/auto")) + 2
 
 
 def killed(root):

@@ -10,9 +10,9 @@
 
 #include "apps/made_up_target.h"
 #include "base/clock.h"
-#include "base/memory_amount.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/memory_amount.h"
 #include "base/rng.h"
 #include "device/compute_type.h"
 #include "device/threads.h"

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "apps/command.h"
+#include "apps/keep_states.h"
 #include "apps/stage_json.h"
 #include "generate/generate.h"
 
@@ -79,9 +80,9 @@ void add_server_options(CLI::App& app, GenerateOptions& options) {
       ->type_name("JSON");
 }
 
-const std::vector<const char*> kEmbeddedOnly = {"--top-k",  "--min-p",        "--repetition-penalty",
-                                              "--engine", "--tokenizer",    "--parallel",
-                                              "--memory", "--compute-type", "--weights"};
+const std::vector<const char*> kEmbeddedOnly = {
+    "--top-k",    "--min-p",  "--repetition-penalty", "--engine", "--tokenizer", "--keep-states",
+    "--parallel", "--memory", "--compute-type",       "--weights"};
 
 void add_embedded_options(CLI::App& app, GenerateOptions& o) {
   app.add_option("--top-k", o.top_k, "draw from so many of the likeliest tokens (0: all)");
@@ -108,6 +109,21 @@ void add_embedded_options(CLI::App& app, GenerateOptions& o) {
       ->capture_default_str();
 }
 
+const std::vector<const char*> kOfKeptStates = {"--target-layer-ids", "--store-dtype", "--drop-unsupervised",
+                                                "--max-seq-len"};
+
+void add_keep_options(CLI::App& app, ExtractOptions& states) {
+  app.add_option(
+         "--keep-states", states.store_path,
+         "native: also write the states of prompt and answer into this store, as extract would make it")
+      ->type_name("DIR");
+  app.add_option("--target-layer-ids", states.target_layer_ids, "layers to keep (default 2, n/2, n-3)")
+      ->delimiter(',');
+  app.add_option("--store-dtype", states.store_dtype, "of the kept states: bf16, bf16-lossless, fp8");
+  app.add_flag("--drop-unsupervised", states.drop_unsupervised, "no states that no drafting step can reach");
+  app.add_option("--max-seq-len", states.max_seq_len, "cut kept states to so many tokens (0: no cut)");
+}
+
 /// What cannot be told by one option alone.
 Status check_together(const CLI::App& app, const GenerateOptions& options) {
   const auto usage = [](const char* what, const char* todo) {
@@ -116,6 +132,10 @@ Status check_together(const CLI::App& app, const GenerateOptions& options) {
   if (options.servers.empty() && options.model_path.empty())
     return usage("neither --model nor --server is given",
                  "give the target's GGUF, or the address of a server");
+  for (const char* flag : kOfKeptStates)
+    if (app.count("--keep-states") == 0 && app.count(flag) > 0)
+      return Status(StatusCode::kUsage, std::string(flag) + " has no effect without --keep-states",
+                    "eaglet generate", "leave it out");
   for (const char* flag : kEmbeddedOnly)
     if (!options.servers.empty() && app.count(flag) > 0)
       return Status(StatusCode::kUsage, std::string(flag) + " has no effect with --server", "eaglet generate",
@@ -154,16 +174,25 @@ Run add_generate(CLI::App& app) {
   app.add_option("--top-p", options->top_p, "share of probability to draw from")->capture_default_str();
   app.add_option("--seed", options->seed, "for temperature > 0")->capture_default_str();
   add_embedded_options(app, *options);
+  auto states = std::make_shared<ExtractOptions>();
+  add_keep_options(app, *states);
   add_server_options(app, *options);
-  return [options, &app](Context& context) -> Status {
+  return [options, states, &app](Context& context) -> Status {
     EAGLET_RETURN_IF_ERROR(check_together(app, *options));
+    StatesKeeper keeper;
+    states->model_path = options->model_path;
+    if (!states->store_path.empty()) EAGLET_RETURN_IF_ERROR(keeper.attach(*states, true, options.get()));
     EAGLET_ASSIGN_OR_RETURN(const GenerateReport report, generate(*options, *context.progress));
+    EAGLET_ASSIGN_OR_RETURN(const std::int64_t kept, keeper.finish());
     if (!context.json) {
       print(report, *options);
+      if (!states->store_path.empty())
+        fmt::print("  states of {} answers kept in {}\n", kept, states->store_path);
       return Status();
     }
     Json json = {{"schema", 1}, {"output", options->output_path}};
     json.update(generate_json(report));
+    if (!states->store_path.empty()) json["states_kept"] = kept;
     fmt::print("{}\n", json.dump(2));
     return Status();
   };

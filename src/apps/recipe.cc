@@ -173,6 +173,7 @@ std::vector<RecipeField> Recipe::fields() {
       {"generate", "compute_type", &g.compute_type},
       {"generate", "memory", &g.memory},
       {"generate", "tokenizer", &g.tokenizer_path, true},
+      {"generate", "keep_states", &keep_states},
       {"generate", "top_k", &g.top_k},
       {"generate", "min_p", &g.min_p},
       {"generate", "repetition_penalty", &g.repetition_penalty},

@@ -95,8 +95,7 @@ Status take_states_natively(ExtractWork* work, const ExtractOptions& options, co
   arithmetic.deterministic = options.deterministic;
   EAGLET_ASSIGN_OR_RETURN(arithmetic.compute_type, steady_compute_type(options.compute_type));
   EAGLET_ASSIGN_OR_RETURN(const auto target, TargetForward::open(options.model_path, arithmetic));
-  EAGLET_RETURN_IF_ERROR(agree_on_maker(
-      options.store_path, std::string("native, products in ") + compute_type_name(arithmetic.compute_type)));
+  EAGLET_RETURN_IF_ERROR(agree_on_maker(options.store_path, native_maker(arithmetic.compute_type)));
   std::uint64_t memory = available_memory_bytes() / 2;
   if (!options.memory.empty()) {
     EAGLET_ASSIGN_OR_RETURN(memory, parse_memory(options.memory));

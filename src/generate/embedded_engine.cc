@@ -75,7 +75,8 @@ Result<Choice> choose(const GenerateOptions& options) {
   if (!files.ok()) return Choice{false, "the native engine: " + files.status().what()};
   EAGLET_ASSIGN_OR_RETURN(const ComputeType type, steady_compute_type(options.compute_type));
   EAGLET_ASSIGN_OR_RETURN(const NativeNeeds needs, native_needs(options, files->config, type));
-  if (!needs.fits()) return Choice{false, "the native engine's weights do not fit the memory"};
+  if (!needs.fits() && options.memory.empty())
+    return Choice{false, "the native engine's weights do not fit half of the free memory"};
   return Choice{true, {}};
 }
 
@@ -96,6 +97,10 @@ Result<EmbeddedEngine> EmbeddedEngine::open(const GenerateOptions& options, Prog
   EmbeddedEngine engine(options);
   EAGLET_ASSIGN_OR_RETURN(const Choice choice, choose(options));
   EAGLET_RETURN_IF_ERROR(check_flags(options, choice.native));
+  if (!choice.native && options.keep.required)
+    return Status(StatusCode::kUsage,
+                  "states are kept by the native engine" + (choice.why.empty() ? "" : ": " + choice.why),
+                  "eaglet generate", "leave --keep-states out and run eaglet extract afterwards");
   EAGLET_ASSIGN_OR_RETURN(engine.facts_, read_target_facts(options.model_path));
   EAGLET_RETURN_IF_ERROR(choice.native ? engine.load_native(progress)
                                        : engine.load_llama(progress, choice.why));

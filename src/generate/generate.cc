@@ -190,7 +190,8 @@ Status answer_all(const GenerateOptions& options, const EmbeddedEngine& engine, 
   for (const Asked& one : asked) longest = std::max(longest, one.tokens.size());
   EAGLET_ASSIGN_OR_RETURN(
       const std::unique_ptr<Generator> generator,
-      engine.make_generator(asked.size(), static_cast<std::int64_t>(longest) + options.max_tokens, {}));
+      engine.make_generator(asked.size(), static_cast<std::int64_t>(longest) + options.max_tokens,
+                            options.keep.layers));
   const double start = monotonic_seconds();
   std::size_t next = 0;
   const Status status = generator->run(
@@ -200,9 +201,11 @@ Status answer_all(const GenerateOptions& options, const EmbeddedEngine& engine, 
         return GenerationRequest{next++, one.tokens, options.max_tokens,
                                  prompt_seed(options.seed, one.prompt.id)};
       },
-      [&](const GeneratedAnswer& answer) {
+      [&](const GeneratedAnswer& answer) -> Status {
         ++report->answered;
-        return answers->append(to_row(engine.tokenizer(), asked[answer.tag], answer));
+        const Conversation row = to_row(engine.tokenizer(), asked[answer.tag], answer);
+        EAGLET_RETURN_IF_ERROR(answers->append(row));
+        return answer.states.empty() ? Status() : options.keep.take(row, answer.states);
       },
       [&](std::int64_t tokens, int in_flight) {
         report->seconds = monotonic_seconds() - start;

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/progress.h"
 #include "base/status.h"
+#include "formats/conversations.h"
 #include "formats/row_reasons.h"
 
 namespace eaglet {
@@ -24,6 +26,15 @@ struct ServedOptions {
   std::string cut = "keep";         // answers cut by length: keep (their end is not learnt) | leave-out
   std::string request_json;         // further fields of every request, a JSON object
   std::string template_path, template_arguments;  // where the server gives no token ids: see RenderOptions
+};
+
+/// States that the native engine computes on the way, with each finished answer.
+struct KeepStates {
+  std::vector<std::int32_t> layers;  // captured, in this order; the last state follows. Empty: none are kept
+  bool required = false;             // libllama instead is an error, not a note
+  /// Called with the answer's row, after it was written, and its states: bf16 [tokens, layers and the last,
+  /// hidden].
+  std::function<Status(const Conversation&, std::vector<std::uint16_t>)> take;
 };
 
 struct GenerateOptions {
@@ -47,6 +58,7 @@ struct GenerateOptions {
   std::string memory;           // native: weights and caches, as 4G; empty: half of what is free
   std::string compute_type =
       "auto";                    // native: products in f32 or bf16; auto: bf16 where the processor has it
+  KeepStates keep;               // native only: libllama's are not there to be kept
   std::string weights = "auto";  // libllama: auto | stored | f16 | f32: TargetWeightsAs
 };
 
