@@ -97,6 +97,13 @@ struct Program {
 template <std::size_t kSizes>
 using Programs = std::array<std::array<std::unique_ptr<Program>, 2>, kSizes + 1>;
 
+// Where a product finds its program among `count`: one for products that all threads share, one for each
+// thread of a parallel region. oneDNN makes a program for as many threads as there are where it is made.
+std::size_t this_program(std::size_t count) {
+  if (count == 1 || !omp_in_parallel()) return 0;
+  return std::min(count - 1, 1 + static_cast<std::size_t>(omp_get_thread_num()));
+}
+
 // Where an OpenMP thread finds what is its own among `count`.
 std::size_t this_thread(std::size_t count) {
   return count == 1 ? 0 : std::min(count - 1, static_cast<std::size_t>(omp_get_thread_num()));
@@ -106,7 +113,7 @@ std::size_t this_thread(std::size_t count) {
 class PackedOperand {
  public:
   PackedOperand(std::int64_t depth, std::int64_t columns, ComputeType type, std::size_t threads)
-      : programs_(threads),
+      : programs_(threads > 1 ? threads + 1 : 1),
         depth_(depth),
         columns_(columns),
         type_(type_of(type)),
@@ -128,9 +135,9 @@ class PackedOperand {
     stream().wait();
   }
 
-  // Of this thread: a program's memory objects are its own.
+  // Of this thread, or of all together: a program's memory objects are its own.
   Program& program(std::int64_t rows, bool accumulate) {
-    auto& slot = programs_[this_thread(programs_.size())][static_cast<std::size_t>(rows / kLeastRowStep)]
+    auto& slot = programs_[this_program(programs_.size())][static_cast<std::size_t>(rows / kLeastRowStep)]
                           [accumulate ? 1 : 0];
     if (slot == nullptr)
       slot = std::make_unique<Program>(product(matrix(rows, depth_, type_, Layout::ab), layout_,

@@ -105,22 +105,24 @@ class NativeGenerator : public Generator {
     for (std::size_t i = 0; i < next_.size(); ++i)
       running_[i]->answer.states.resize(running_[i]->answer.states.size() +
                                         next_[i].ids.size() * row_elements());
-    return target_->step(next_, [this](std::int64_t layers, const float* x) { keep_states(layers, x); });
+    return target_->step(next_, [this](std::size_t first, std::size_t count, std::int64_t layers,
+                                       const float* x) { keep_states(first, count, layers, x); });
   }
 
   std::size_t slots() const { return options_.kept_layers.size() + 1; }
   std::size_t row_elements() const { return slots() * static_cast<std::size_t>(target_->config().hidden); }
 
-  void keep_states(std::int64_t layers, const float* x) {
+  // Of sequences [first, first + count); their rows are at x, one sequence after the other.
+  void keep_states(std::size_t first, std::size_t count, std::int64_t layers, const float* x) {
     const auto found = std::find(options_.kept_layers.begin(), options_.kept_layers.end(), layers);
     if (found != options_.kept_layers.end())
-      keep_slot(static_cast<std::size_t>(found - options_.kept_layers.begin()), x);
-    if (layers == target_->config().num_layers) keep_slot(slots() - 1, x);
+      keep_slot(first, count, static_cast<std::size_t>(found - options_.kept_layers.begin()), x);
+    if (layers == target_->config().num_layers) keep_slot(first, count, slots() - 1, x);
   }
 
-  void keep_slot(std::size_t slot, const float* x) {
+  void keep_slot(std::size_t first, std::size_t count, std::size_t slot, const float* x) {
     const auto hidden = static_cast<std::size_t>(target_->config().hidden);
-    for (std::size_t i = 0; i < next_.size(); ++i) {
+    for (std::size_t i = first; i < first + count; ++i) {
       std::vector<std::uint16_t>& states = running_[i]->answer.states;
       std::uint16_t* to =
           states.data() + states.size() - next_[i].ids.size() * row_elements() + slot * hidden;

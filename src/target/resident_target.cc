@@ -83,60 +83,135 @@ std::uint64_t ResidentTarget::step_bytes(const TargetConfig& c, std::int64_t row
       4 * (filled_up(rows) * (layer_size(c).row + 3 * c.hidden) + filled_up(outputs) * (c.vocab + c.hidden)));
 }
 
-Status ResidentTarget::embed(const std::vector<NextTokens>& sequences) {
-  chunk_ = {};
-  caches_ = {};
-  rows_ = 0;
+Status ResidentTarget::check(const std::vector<NextTokens>& sequences) const {
   for (const NextTokens& next : sequences) {
     const auto n = static_cast<std::int64_t>(next.ids.size());
-    const std::int64_t past = next.cache->length();
-    if (n == 0 || past + n > next.cache->room())
-      return Status(StatusCode::kInternal,
-                    fmt::format("{} tokens after {} do not fit a cache of {}", n, past, next.cache->room()));
-    const auto begin = static_cast<std::int32_t>(rows_), end = static_cast<std::int32_t>(rows_ + n);
-    if (past == 0) {
-      chunk_.spans.push_back({begin, end, begin, end});
-      chunk_.longest = std::max(chunk_.longest, n);
-    }
-    caches_.sequences.push_back({next.cache, rows_, n});
-    for (std::int64_t i = 0; i < n; ++i) chunk_.positions.push_back(static_cast<std::int32_t>(past + i));
-    rows_ += n;
-  }
-  chunk_.rows = filled_up(rows_);
-  chunk_.positions.resize(static_cast<std::size_t>(chunk_.rows));
-  for (std::int64_t row = 0; row < chunk_.rows; ++row)
-    chunk_.own_row.push_back(static_cast<std::int32_t>(row));
-  chunk_.caches = &caches_;
-  float* x = room(&x_, chunk_.rows * config_.hidden);
-  for (const NextTokens& next : sequences)
-    for (const std::int32_t id : next.ids) {
+    if (n == 0 || next.cache->length() + n > next.cache->room())
+      return Status(StatusCode::kInternal, fmt::format("{} tokens after {} do not fit a cache of {}", n,
+                                                       next.cache->length(), next.cache->room()));
+    for (const std::int32_t id : next.ids)
       if (id < 0 || id >= config_.vocab)
         return Status(StatusCode::kInvalidArgument, fmt::format("token id {} is outside the vocabulary", id));
-      x = std::copy_n(embeddings_.data() + id * config_.hidden, config_.hidden, x);
-    }
-  std::fill(x, x_.data() + chunk_.rows * config_.hidden, 0.0f);
+  }
   return {};
 }
 
-Status ResidentTarget::step(const std::vector<NextTokens>& sequences, const OnStates& on_states) {
-  EAGLET_RETURN_IF_ERROR(embed(sequences));
-  if (on_states) on_states(0, x_.data());
+namespace {
+
+std::int64_t rows_of(const std::vector<NextTokens>& sequences, std::size_t first, std::size_t count) {
+  std::int64_t rows = 0;
+  for (std::size_t i = first; i < first + count; ++i)
+    rows += static_cast<std::int64_t>(sequences[i].ids.size());
+  return rows;
+}
+
+// Where groups of about the same number of rows begin, one for each thread. One group when there are too few
+// rows for that, or when one of them would have much more than its share.
+std::vector<std::size_t> group_begins(const std::vector<NextTokens>& sequences) {
+  constexpr std::int64_t kLeastRows = 32;  // with fewer a thread only reads weights
+  const std::int64_t threads = num_threads(), rows = rows_of(sequences, 0, sequences.size());
+  if (threads == 1 || rows < threads * kLeastRows) return {0};
+  std::vector<std::size_t> begins;
+  std::int64_t before = 0, largest = 0, of_this = 0;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    if (static_cast<std::int64_t>(begins.size()) < threads &&
+        before * threads >= rows * static_cast<std::int64_t>(begins.size())) {
+      begins.push_back(i);
+      of_this = 0;
+    }
+    const std::int64_t n = rows_of(sequences, i, 1);
+    before += n;
+    of_this += n;
+    largest = std::max(largest, of_this);
+  }
+  if (largest * threads * 4 > rows * 5) return {0};
+  return begins;
+}
+
+}  // namespace
+
+void ResidentTarget::make_groups(const std::vector<NextTokens>& sequences) {
+  std::vector<std::size_t> begins = {0};
+  if (config_.experts.count == 0)
+    begins = group_begins(sequences);  // experts share the threads out themselves
+  groups_.clear();
+  std::int64_t first_row = 0;
+  for (std::size_t g = 0; g < begins.size(); ++g) {
+    Group group;
+    group.first = begins[g];
+    group.count = (g + 1 < begins.size() ? begins[g + 1] : sequences.size()) - begins[g];
+    group.first_row = first_row;
+    for (std::size_t i = group.first; i < group.first + group.count; ++i) {
+      const auto n = static_cast<std::int64_t>(sequences[i].ids.size());
+      const std::int64_t past = sequences[i].cache->length();
+      const auto begin = static_cast<std::int32_t>(group.rows),
+                 end = static_cast<std::int32_t>(group.rows + n);
+      if (past == 0) {
+        group.chunk.spans.push_back({begin, end, begin, end});
+        group.chunk.longest = std::max(group.chunk.longest, n);
+      }
+      group.caches.sequences.push_back({sequences[i].cache, group.rows, n});
+      for (std::int64_t t = 0; t < n; ++t)
+        group.chunk.positions.push_back(static_cast<std::int32_t>(past + t));
+      group.rows += n;
+    }
+    group.chunk.rows = filled_up(group.rows);
+    group.chunk.positions.resize(static_cast<std::size_t>(group.chunk.rows));
+    for (std::int64_t row = 0; row < group.chunk.rows; ++row)
+      group.chunk.own_row.push_back(static_cast<std::int32_t>(row));
+    first_row += group.chunk.rows;
+    groups_.push_back(std::move(group));
+  }
+  for (Group& group : groups_) group.chunk.caches = &group.caches;
+  room(&x_, first_row * config_.hidden);
+}
+
+void ResidentTarget::embed(const std::vector<NextTokens>& sequences) {
+  for (const Group& group : groups_) {
+    float* x = x_.data() + group.first_row * config_.hidden;
+    for (std::size_t i = group.first; i < group.first + group.count; ++i)
+      for (const std::int32_t id : sequences[i].ids)
+        x = std::copy_n(embeddings_.data() + id * config_.hidden, config_.hidden, x);
+    std::fill_n(x, (group.chunk.rows - group.rows) * config_.hidden, 0.0f);
+  }
+}
+
+void ResidentTarget::run_group(Group* group, LayerScratch* scratch, const OnStates& on_states) {
+  float* x = x_.data() + group->first_row * config_.hidden;
+  const DocumentChunk& chunk = group->chunk;
+  if (on_states) on_states(group->first, group->count, 0, x);
   for (std::int64_t i = 0; i < config_.num_layers; ++i) {
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    caches_.layer = i;
+    group->caches.layer = i;
     if (config_.latent.kv_rank > 0)
-      latent_attention_layer(config_, rope_, layer.tensors, *layer.products, chunk_, x_.data(), &scratch_[0]);
+      latent_attention_layer(config_, rope_, layer.tensors, *layer.products, chunk, x, scratch);
     else
       attention_layer(config_, rope_, layer.tensors, *layer.products,
-                      config_.window[static_cast<std::size_t>(i)], chunk_, x_.data(), &scratch_[0]);
+                      config_.window[static_cast<std::size_t>(i)], chunk, x, scratch);
     if (has_experts(config_, i))
-      resident_expert_layer(config_, layer.tensors, rows_, *layer.products, x_.data(),
-                            room(&normed_, chunk_.rows * config_.hidden), &scratch_);
+      resident_expert_layer(config_, layer.tensors, group->rows, *layer.products, x,
+                            room(&normed_, chunk.rows * config_.hidden), &scratch_);
     else
-      mlp_layer(config_, layer.tensors, *layer.products, chunk_.rows, x_.data(), &scratch_[0]);
-    if (on_states) on_states(i + 1, x_.data());
+      mlp_layer(config_, layer.tensors, *layer.products, chunk.rows, x, scratch);
+    if (on_states) on_states(group->first, group->count, i + 1, x);
   }
-  for (const CachedRows& rows : caches_.sequences) rows.cache->advance(rows.rows);
+}
+
+// With rows enough each thread takes its own sequences through all layers: threads then never wait for each
+// other, which on a machine with other work costs more than anything else. With few rows all threads share
+// every product, so that the weights are read once.
+Status ResidentTarget::step(const std::vector<NextTokens>& sequences, const OnStates& on_states) {
+  EAGLET_RETURN_IF_ERROR(check(sequences));
+  make_groups(sequences);
+  embed(sequences);
+  if (groups_.size() == 1)
+    run_group(&groups_[0], &scratch_[0], on_states);
+  else
+    parallel_items(static_cast<std::int64_t>(groups_.size()), [&](std::int64_t g, int thread) {
+      run_group(&groups_[static_cast<std::size_t>(g)], &scratch_[static_cast<std::size_t>(thread)],
+                on_states);
+    });
+  for (const NextTokens& next : sequences) next.cache->advance(static_cast<std::int64_t>(next.ids.size()));
   compute_logits(sequences);
   return {};
 }
@@ -147,11 +222,13 @@ void ResidentTarget::compute_logits(const std::vector<NextTokens>& sequences) {
   if (outputs == 0) return;
   const std::int64_t filled = filled_up(outputs);
   float* last = room(&last_, filled * config_.hidden);
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    const CachedRows& rows = caches_.sequences[i];
-    if (sequences[i].wants_logits)
-      last = std::copy_n(x_.data() + (rows.first_row + rows.rows - 1) * config_.hidden, config_.hidden, last);
-  }
+  for (const Group& group : groups_)
+    for (std::size_t i = 0; i < group.count; ++i) {
+      if (!sequences[group.first + i].wants_logits) continue;
+      const CachedRows& rows = group.caches.sequences[i];
+      const std::int64_t row = group.first_row + rows.first_row + rows.rows - 1;
+      last = std::copy_n(x_.data() + row * config_.hidden, config_.hidden, last);
+    }
   std::fill(last, last_.data() + filled * config_.hidden, 0.0f);
   rms_norm(filled, config_.hidden, last_.data(), config_.hidden, final_norm_.data(), config_.rms_norm_eps,
            last_.data(), config_.hidden, room(&scratch_[0].inv, filled));

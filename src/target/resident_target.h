@@ -39,9 +39,11 @@ class ResidentTarget {
     return SequenceCache(config_, type_ == ComputeType::kBf16, rows);
   }
 
-  /// Called with the states [rows, hidden] of all new tokens, one sequence after the other, after `layers`
-  /// layers: 0 (the embeddings) to all.
-  using OnStates = std::function<void(std::int64_t layers, const float* x)>;
+  /// Called with the states [rows, hidden] of the new tokens of sequences first, first + 1 ... (`count` of
+  /// them, one after the other) after `layers` layers: 0 (the embeddings) to all. Several threads may call at
+  /// once, each for sequences of its own.
+  using OnStates =
+      std::function<void(std::size_t first, std::size_t count, std::int64_t layers, const float* x)>;
   /// Takes the tokens of all sequences through all layers, and their caches on. A sequence's result hangs on
   /// its tokens alone, up to rounding: sums of a product may round differently with other numbers of rows.
   Status step(const std::vector<NextTokens>& sequences, const OnStates& on_states = nullptr);
@@ -54,7 +56,17 @@ class ResidentTarget {
     std::unique_ptr<LayerProducts> products;
   };
   ResidentTarget(TargetConfig config, ComputeType type);
-  Status embed(const std::vector<NextTokens>& sequences);
+  /// Sequences that go through the layers together, on one thread or on all.
+  struct Group {
+    std::size_t first = 0, count = 0;      // of the step's sequences
+    std::int64_t first_row = 0, rows = 0;  // of x_; without those that fill up
+    DocumentChunk chunk;
+    StepCaches caches;
+  };
+  Status check(const std::vector<NextTokens>& sequences) const;
+  void make_groups(const std::vector<NextTokens>& sequences);
+  void embed(const std::vector<NextTokens>& sequences);
+  void run_group(Group* group, LayerScratch* scratch, const OnStates& on_states);
   void compute_logits(const std::vector<NextTokens>& sequences);
 
   TargetConfig config_;
@@ -64,9 +76,7 @@ class ResidentTarget {
   std::vector<Layer> layers_;
   std::vector<float> embeddings_, final_norm_;
   std::unique_ptr<LinearWeight> head_;
-  DocumentChunk chunk_;
-  StepCaches caches_;
-  std::int64_t rows_ = 0;  // without those that fill up
+  std::vector<Group> groups_;
   std::vector<float> x_, normed_, last_, logits_;
   std::vector<LayerScratch> scratch_;  // of each thread
 };
