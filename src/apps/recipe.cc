@@ -197,6 +197,7 @@ std::vector<RecipeField> Recipe::fields() {
       {"extract", "store_dtype", &x.store_dtype},
       {"extract", "drop_unsupervised", &x.drop_unsupervised},
       {"extract", "weights", &x.weights},
+      {"extract", "spill", &x.spill_directory},
       {"extract", "server", &x.servers},
       {"extract", "states_dir", &x.server.states_dir, true},
       {"extract", "served_model", &x.server.model},

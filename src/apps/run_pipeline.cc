@@ -216,7 +216,7 @@ Status RunPipeline::take_conversations() {
 /// How fast, and from which servers, says nothing about the states; that servers made them does.
 Json RunPipeline::extract_settings() const {
   Json settings = settings_of(
-      "extract", {"force", "shard_bytes", "server", "states_dir", "served_model", "server_kind",
+      "extract", {"force", "spill", "shard_bytes", "server", "states_dir", "served_model", "server_kind",
                   "api_key_env", "ca_file", "concurrency", "timeout", "tries", "wait_ready", "wait_seconds"});
   if (!recipe_.extract.servers.empty()) settings["made_by"] = "servers";
   return settings;

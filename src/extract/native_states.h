@@ -20,9 +20,10 @@ struct NativePass {
   std::int64_t tokens = 0;
 };
 
-/// Passes that fit into `memory_bytes` with one layer's weights; no document is divided. Nor are they longer
-/// than it takes to hide the reading of the weights behind the arithmetic, since a kill loses the pass it
-/// falls into. kNoSpace, with what is needed, when the longest document does not fit.
+/// Passes that fit into `memory_bytes` with one layer's weights (the target's spill directory takes their
+/// rows, where there is one: then half of what is free there bounds them); no document is divided. Nor are
+/// they longer than it takes to hide the reading of the weights behind the arithmetic, since a kill loses the
+/// pass it falls into. kNoSpace, with what is needed, when the longest document does not fit.
 Result<std::vector<NativePass>> plan_native_passes(const TargetForward& target,
                                                    const std::vector<Conversation>& documents,
                                                    std::int64_t slots, std::uint64_t memory_bytes);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "device/compute_type.h"
@@ -16,6 +17,7 @@ struct ForwardOptions {
   /// Products always run on tiles of 64 rows, the last filled up with zeros: a row's result is then the same
   /// bits whatever stands beside it. Otherwise the last tile is as short as it may be.
   bool deterministic = true;
+  std::string spill_directory = {};  // the rows of a pass lie in a file there; empty: in memory
 };
 
 /// The products of an MLP: down(silu(gate(z)) * up(z)). `gate_up` is both in one, a row's gate before its up;

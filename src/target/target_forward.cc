@@ -77,7 +77,10 @@ Status TargetForward::embed(const std::vector<const std::vector<std::int32_t>*>&
   EAGLET_ASSIGN_OR_RETURN(const auto table,
                           tensors_.read("model.embed_tokens.weight", {config_.vocab, config_.hidden}));
   tokens_ = static_cast<std::int64_t>(ids.size());
-  gather_rows(tokens_, config_.hidden, table.data(), ids.data(), room(&x_, tokens_ * config_.hidden));
+  const auto bytes = static_cast<std::uint64_t>(tokens_ * config_.hidden) * sizeof(float);
+  EAGLET_RETURN_IF_ERROR(x_.reserve(options_.spill_directory, bytes));
+  if (config_.experts.count > 0) EAGLET_RETURN_IF_ERROR(normed_.reserve(options_.spill_directory, bytes));
+  gather_rows(tokens_, config_.hidden, table.data(), ids.data(), x_.as<float>());
   chunks_ = chunk_documents(lengths, kChunkRows);
   return {};
 }
@@ -88,13 +91,15 @@ std::future<Result<LayerTensors>> TargetForward::read_ahead(std::int64_t layer) 
 
 void TargetForward::run_chunk(std::int64_t layer, const LayerTensors& weights, const DocumentChunk& chunk,
                               LayerScratch* scratch) {
-  float* x = x_.data() + chunk.first_row * config_.hidden;
+  float* x = x_.as<float>() + chunk.first_row * config_.hidden;
   if (config_.latent.kv_rank > 0)
     latent_attention_layer(config_, rope_, weights, products_, chunk, x, scratch);
   else
     attention_layer(config_, rope_, weights, products_, config_.window[static_cast<std::size_t>(layer)],
                     chunk, x, scratch);
   if (!has_experts(config_, layer)) mlp_layer(config_, weights, products_, chunk.rows, x, scratch);
+  x_.release(static_cast<std::uint64_t>(chunk.first_row * config_.hidden) * sizeof(float),
+             static_cast<std::uint64_t>(chunk.rows * config_.hidden) * sizeof(float));
 }
 
 // A thread takes a whole chunk through the layer: products of so few rows are over too soon for threads to
@@ -116,14 +121,18 @@ Status TargetForward::run_layer(std::int64_t layer, const LayerTensors& weights)
   });
   if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
   if (!has_experts(config_, layer)) return {};
-  return expert_layer(config_, layer, weights, tokens_, tensors_, products_, x_.data(),
-                      room(&normed_, tokens_ * config_.hidden), &scratch_);
+  EAGLET_RETURN_IF_ERROR(expert_layer(config_, layer, weights, tokens_, tensors_, products_, x_.as<float>(),
+                                      normed_.as<float>(), &scratch_));
+  const auto bytes = static_cast<std::uint64_t>(tokens_ * config_.hidden) * sizeof(float);
+  x_.release(0, bytes);
+  normed_.release(0, bytes);
+  return {};
 }
 
 Status TargetForward::run(const std::vector<const std::vector<std::int32_t>*>& documents,
                           std::int64_t last_layer, const OnStates& on_states) {
   EAGLET_RETURN_IF_ERROR(embed(documents));
-  EAGLET_RETURN_IF_ERROR(on_states(0, x_.data()));
+  EAGLET_RETURN_IF_ERROR(on_states(0, x_.as<float>()));
   std::future<Result<LayerTensors>> next;
   if (last_layer > 0) next = read_ahead(0);
   for (std::int64_t layer = 0; layer < last_layer; ++layer) {
@@ -132,7 +141,7 @@ Status TargetForward::run(const std::vector<const std::vector<std::int32_t>*>& d
     products_.load(&*weights);
     if (layer + 1 < last_layer) next = read_ahead(layer + 1);
     EAGLET_RETURN_IF_ERROR(run_layer(layer, *weights));
-    EAGLET_RETURN_IF_ERROR(on_states(layer + 1, x_.data()));
+    EAGLET_RETURN_IF_ERROR(on_states(layer + 1, x_.as<float>()));
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/spill_memory.h"
 #include "base/status.h"
 #include "device/threads.h"
 #include "target/layer_forward.h"
@@ -49,6 +50,7 @@ class TargetForward {
   /// Multiplications and additions of a token, its attention to those before it left out.
   double flops_per_token() const;
   const std::string& path() const { return tensors_.path(); }
+  const std::string& spill_directory() const { return options_.spill_directory; }
 
  private:
   TargetForward(TargetConfig config, TargetTensors tensors, const ForwardOptions& options)
@@ -69,7 +71,7 @@ class TargetForward {
   ForwardOptions options_;
   TargetRope rope_;
   LayerProducts products_;
-  std::vector<float> x_, normed_;  // of the pass [tokens, hidden]
+  SpillMemory x_, normed_;  // of the pass, fp32 [tokens, hidden]
   std::int64_t tokens_ = 0;
   std::vector<DocumentChunk> chunks_;
   std::vector<LayerScratch> scratch_;  // of each thread
