@@ -16,7 +16,7 @@ set(src ${CMAKE_SOURCE_DIR}/src)
 file(GLOB sources CONFIGURE_DEPENDS ${src}/base/*.cc ${src}/tensor/*.cc ${src}/runlog/*.cc ${src}/monitor/*.cc)
 list(FILTER sources EXCLUDE REGEX "_(test|bench)\\.cc$")
 set(apps cache_dir completion console doctor_command exit_code help host_link host_session launch_command monitor_main
-         orphans_command program screen suggest svg_chart terminal usage_error verdict_source wait_command waiting_threads
+         orphans_command pager program screen suggest svg_chart terminal usage_error verdict_source wait_command waiting_threads
          watch_command watch_compare watch_frame watch_history watch_options watch_page watch_target without_maths)
 list(TRANSFORM apps PREPEND ${src}/apps/)
 list(TRANSFORM apps APPEND .cc)

@@ -1,8 +1,12 @@
+#include "apps/watch_frame.h"
+#include "apps/watch_page.h"
 #include "fuzz_input.h"
+#include "monitor/prometheus.h"
+#include "monitor/verdict_plain.h"
 #include "monitor/verdict_text.h"
 #include "monitor/verdict_wire.h"
 
-// What another machine sends: taken in, drawn, and sent on again it stays what it is.
+// What another machine sends: taken in, drawn in every way, and sent on again it stays what it is.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   using namespace eaglet::monitor;
   const auto json = eaglet::parse_json(as_text(data, bytes));
@@ -10,6 +14,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   Verdict verdict, again;
   if (!verdict_from_wire(*json, &verdict).ok()) return 0;
   promise(!verdict_text(verdict, [](const std::string& text, Level) { return text; }, true).empty());
+  promise(verdict_nagios(verdict).find('\n') == verdict_nagios(verdict).size() - 1);
+  promise(parse_prometheus(prometheus_text(verdict, "1")).ok());
+  promise(moment_plain(verdict).find('\n') == moment_plain(verdict).size() - 1);
+  (void)verdict_plain(verdict);
+  eaglet::apps::WatchHistory history;
+  history.add(verdict);
+  history.add(verdict);
+  promise(eaglet::apps::watch_page_file(verdict, history).find("<script") == std::string::npos);
+  promise(eaglet::apps::watch_frame(verdict, history, {}).size() == 24);
   std::map<std::string, std::int64_t> sent;
   promise(verdict_from_wire(verdict_to_wire(verdict, &sent), &again).ok());
   promise(verdict_json(verdict) == verdict_json(again));

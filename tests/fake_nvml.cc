@@ -1,8 +1,10 @@
 // A made-up NVIDIA management library for tests. The file named by FAKE_NVML_SCENARIO says what calls answer:
 //   init code9                                     nvmlInit fails with code 9
 //   device name=H200 busy=91 power=612400 ...      one GPU; "busy=code3" makes that call answer code 3
-//   process 0 pid=4711 bytes=69000000000           on GPU 0; bytes=-1: not available
+//   process 0 pid=4711 bytes=69000000000 sm=93     on GPU 0; bytes=-1: not available; sm: percent, several
+//   looks: 93,94,none
 // Built with FAKE_NVML_OLD it has only the oldest symbols.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -14,9 +16,15 @@
 
 namespace {
 
+struct Work {
+  unsigned pid;
+  std::vector<std::string> sm;  // by look; the last one stays
+};
 struct Gpu {
   std::map<std::string, std::string> values;
   std::vector<std::pair<unsigned, unsigned long long>> processes;
+  std::vector<Work> work;
+  std::size_t work_looks = 0;
   bool xid_told = false;
 };
 std::vector<Gpu> gpus;
@@ -43,13 +51,19 @@ int read_scenario() {
       std::size_t gpu = 0;
       unsigned pid = 0;
       unsigned long long bytes = 0;
+      std::string sm;
       words >> gpu;
       while (words >> word) {
         const std::string value = word.substr(word.find('=') + 1);
         if (word.rfind("pid", 0) == 0) pid = static_cast<unsigned>(std::stoul(value));
+        if (word.rfind("sm", 0) == 0) sm = value + ",";
         if (word.rfind("bytes", 0) == 0) bytes = value == "-1" ? ~0ull : std::stoull(value);
       }
-      if (gpu < gpus.size()) gpus[gpu].processes.emplace_back(pid, bytes);
+      if (gpu >= gpus.size()) continue;
+      gpus[gpu].processes.emplace_back(pid, bytes);
+      if (!sm.empty()) gpus[gpu].work.push_back({pid, {}});
+      for (std::size_t end; (end = sm.find(',')) != std::string::npos; sm.erase(0, end + 1))
+        gpus[gpu].work.back().sm.push_back(sm.substr(0, end));
     }
   }
   return init_code;
@@ -176,6 +190,29 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Proce
   for (std::size_t i = 0; i < all.size(); ++i) out[i] = {all[i].first, all[i].second, 0, 0};
   *count = static_cast<unsigned>(all.size());
   return 0;
+}
+
+struct ProcessWork {
+  unsigned pid;
+  unsigned long long time_us;
+  unsigned sm, memory, encoder, decoder;
+};
+/// As the driver's: what is new since `last_seen_us`; 6 (not found) when nothing ran, 3 on boards that cannot
+/// tell.
+int nvmlDeviceGetProcessUtilization(void* device, ProcessWork* out, unsigned* count,
+                                    unsigned long long last_seen_us) {
+  Gpu& gpu = *static_cast<Gpu*>(device);
+  if (gpu.work.empty()) return 3;
+  if (*count < gpu.work.size()) return 7;
+  const std::size_t look = gpu.work_looks++;
+  if (last_seen_us != 1000 * look) return 2;  // the newest time that was told, not another
+  *count = 0;
+  for (const Work& work : gpu.work) {
+    const std::string& sm = work.sm[std::min(look, work.sm.size() - 1)];
+    if (sm == "none") continue;
+    out[(*count)++] = {work.pid, 1000 * (look + 1), static_cast<unsigned>(std::stoul(sm)), 0, 0, 0};
+  }
+  return *count == 0 ? 6 : 0;
 }
 
 struct GpmSupport {

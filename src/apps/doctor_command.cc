@@ -5,6 +5,7 @@
 
 #include "apps/command.h"
 #include "apps/measured_peak.h"
+#include "apps/pager.h"
 #include "apps/terminal.h"
 #include "apps/watch_options.h"
 #include "apps/watch_target.h"
@@ -13,6 +14,7 @@
 #include "monitor/run_probe.h"
 #include "monitor/saved_views.h"
 #include "monitor/text_scan.h"
+#include "monitor/verdict_plain.h"
 
 namespace eaglet::apps {
 namespace {
@@ -21,7 +23,7 @@ struct DoctorFlags {
   WatchOptions watch;
   std::string target, host, sample_for = "10s", probe, peak;
   std::vector<std::string> snapshots;
-  bool nagios = false, all = false;
+  bool nagios = false, all = false, plain = false;
 };
 
 void print_verdict(const DoctorFlags& flags, const monitor::Verdict& verdict, Context& context) {
@@ -30,8 +32,10 @@ void print_verdict(const DoctorFlags& flags, const monitor::Verdict& verdict, Co
                 monitor::verdict_json(verdict).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   else if (flags.nagios)
     write_whole(STDOUT_FILENO, monitor::verdict_nagios(verdict));
+  else if (flags.plain)
+    write_whole(STDOUT_FILENO, monitor::verdict_plain(verdict));
   else
-    write_whole(STDOUT_FILENO, monitor::verdict_text(verdict, painter(context.color), flags.all));
+    show_text(monitor::verdict_text(verdict, painter(context.color), flags.all));
   context.verdict = watch_exit_code(monitor::verdict_exit_code(verdict), flags.watch);
 }
 
@@ -114,7 +118,7 @@ Status run_doctor(const DoctorFlags& flags, Context& context) {
                           read_watch_thresholds(flags.watch, flags.watch.print_config ? &sources : nullptr));
   EAGLET_RETURN_IF_ERROR(set_peak(flags, context, &thresholds));
   if (flags.watch.print_config) {
-    write_whole(STDOUT_FILENO, sources);
+    show_text(sources);
     return {};
   }
   if (!flags.snapshots.empty()) {
@@ -160,7 +164,10 @@ Run add_doctor(CLI::App& app) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1, -1)
       ->type_name("DIR");
-  app.add_flag("--nagios", flags->nagios, "one line with performance data, for Nagios and its like");
+  CLI::Option* nagios =
+      app.add_flag("--nagios", flags->nagios, "one line with performance data, for Nagios and its like");
+  app.add_flag("--plain", flags->plain, "one judgement a line, columns between tabs, for cut and awk")
+      ->excludes(nagios);
   app.add_flag("--all", flags->all, "every judgement with its threshold");
   add_watch_options(app, flags->watch);
   return [flags](Context& context) { return run_doctor(*flags, context); };

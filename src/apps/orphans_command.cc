@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "formats/json.h"
 #include "monitor/orphans.h"
+#include "monitor/verdict_plain.h"
 
 namespace eaglet::apps {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 struct OrphanFlags {
   std::string end_run;
   double least_age_seconds = 10, patience_seconds = 10;
-  bool dry_run = false;
+  bool dry_run = false, plain = false;
 };
 
 Json orphan_json(const monitor::Orphan& o) {
@@ -51,6 +52,16 @@ void print_text(const monitor::OrphanReport& report) {
     out += first.run_id.empty() ? fmt::format("next    look, then end it by id: kill {}\n", first.pid)
                                 : fmt::format("next    eaglet orphans --end {}\n", first.run_id);
   }
+  write_whole(STDOUT_FILENO, out);
+}
+
+/// One orphan a line: pid, user, seconds, bytes, bytes of GPU memory, run id, what it holds, command.
+void print_plain(const monitor::OrphanReport& report) {
+  std::string out;
+  for (const monitor::Orphan& o : report.orphans)
+    out += monitor::plain_row({std::to_string(o.pid), fmt::format("{}", o.user),
+                               fmt::format("{:.0f}", o.age_seconds), fmt::format("{:.0f}", o.rss_bytes),
+                               fmt::format("{:.0f}", o.device_bytes), o.run_id, o.holds, o.command});
   write_whole(STDOUT_FILENO, out);
 }
 
@@ -93,6 +104,8 @@ Status run_orphans(const OrphanFlags& flags, Context& context) {
     for (const monitor::StaleMemory& s : report.stale)
       json["stale_memory"].push_back({{"device", s.device}, {"bytes", s.bytes}, {"why", s.why}});
     write_whole(STDOUT_FILENO, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  } else if (flags.plain) {
+    print_plain(report);
   } else {
     print_text(report);
   }
@@ -113,6 +126,7 @@ Run add_orphans(CLI::App& app) {
       ->type_name("RUN_ID");
   app.add_option("--age", flags->least_age_seconds, "seconds a process must be old");
   app.add_option("--patience", flags->patience_seconds, "seconds between TERM and KILL");
+  app.add_flag("--plain", flags->plain, "one orphan a line, columns between tabs, for cut and awk");
   app.add_flag("--dry-run", flags->dry_run, "with --end: only say what would be ended");
   return [flags](Context& context) { return run_orphans(*flags, context); };
 }

@@ -77,8 +77,7 @@ int Screen::columns() const {
 }
 
 int Screen::rows() const {
-  winsize size = {};
-  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1 ? size.ws_row : 24;
+  return terminal_rows(STDOUT_FILENO);
 }
 
 void Screen::draw(const std::vector<std::string>& lines) {

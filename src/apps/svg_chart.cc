@@ -59,13 +59,16 @@ std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<doubl
   return out;
 }
 
+double place_x(double value, const Range& x) {
+  return kLeft + (value - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight);
+}
+double place_y(double value, const Range& y) {
+  return kHeight - kBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom);
+}
+
 std::string curve(const Series& series, std::size_t color, const Range& x, const Range& y) {
-  const auto px = [&](double value) {
-    return kLeft + (value - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight);
-  };
-  const auto py = [&](double value) {
-    return kHeight - kBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom);
-  };
+  const auto px = [&](double value) { return place_x(value, x); };
+  const auto py = [&](double value) { return place_y(value, y); };
   std::string out;
   if (series.dots) {
     for (const auto& [at, value] : series.points)
@@ -84,44 +87,120 @@ std::string curve(const Series& series, std::size_t color, const Range& x, const
     path += fmt::format("{}{:.1f} {:.1f} ", pen_down ? "L" : "M", px(at), py(value));
     pen_down = true;
   }
-  return fmt::format("<path class=\"c{}\" d=\"{}\"/>", color, path);
+  return fmt::format("<path class=\"c{}{}\" d=\"{}\"/>", color, series.faint ? " faint" : "", path);
+}
+
+/// Where ticks stand. Counted, not added up: between values so large that a step is less than their last
+/// digit, adding would never come to an end.
+std::vector<double> ticks(const Range& range, double step) {
+  constexpr int kMostTicks = 20;
+  std::vector<double> all;
+  const double first = std::ceil(range.low / step) * step;
+  for (int i = 0; i < kMostTicks; ++i) {
+    const double value = first + i * step;
+    if (!(value <= range.high + step * 1e-6)) break;
+    all.push_back(value);
+  }
+  return all;
 }
 
 std::string axes(const std::string& x_label, const Range& x, const Range& y) {
   std::string out;
   const double y_step = tick_step(y, 5), x_step = std::max(1.0, tick_step(x, 6));
-  for (double value = std::ceil(y.low / y_step) * y_step; value <= y.high + y_step * 1e-6; value += y_step) {
-    const double at = kHeight - kBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom);
+  for (const double value : ticks(y, y_step)) {
+    const double at = place_y(value, y);
     out += fmt::format(
         "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text class=\"tick\" x=\"{}\" "
         "y=\"{:.1f}\" text-anchor=\"end\">{}</text>",
         kLeft, kWidth - kRight, at, at, kLeft - 6, at + 4, tick_text(value, y_step));
   }
-  for (double value = std::ceil(x.low / x_step) * x_step; value <= x.high + x_step * 1e-6; value += x_step) {
-    const double at = kLeft + (value - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight);
-    out += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", at,
-                       kHeight - kBottom + 16, tick_text(value, x_step));
-  }
+  for (const double value : ticks(x, x_step))
+    out += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                       place_x(value, x), kHeight - kBottom + 16, tick_text(value, x_step));
   return out + fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
                            kWidth - kRight, kHeight - 6, html_escape(x_label));
 }
 
 std::string mark_line(const Mark& mark, const Range& x) {
   if (!(mark.x >= x.low && mark.x <= x.high)) return {};
-  const double at = kLeft + (mark.x - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight);
+  const double at = place_x(mark.x, x);
   return fmt::format(
       "<line class=\"mark {}\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"><title>{}</title></line>",
       mark.level, at, at, kTop, kHeight - kBottom, html_escape(mark.text));
+}
+
+std::string height_line(const Height& height, const Range& y) {
+  if (!(height.y >= y.low && height.y <= y.high)) return {};
+  const double at = place_y(height.y, y);
+  return fmt::format(
+      "<line class=\"mark\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text class=\"tick\" x=\"{}\" "
+      "y=\"{:.1f}\" text-anchor=\"end\">{}</text>",
+      kLeft, kWidth - kRight, at, at, kWidth - kRight - 4, at - 4, html_escape(height.text));
+}
+
+std::string band_strip(const Band& band, const Range& x) {
+  constexpr double kThick = 5;
+  const double from = std::max(band.from, x.low), to = std::min(band.to, x.high);
+  if (!(to > from)) return {};
+  return fmt::format(
+      "<rect class=\"band {}\" x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\"><title>{}</title></rect>",
+      band.style, place_x(from, x), kHeight - kBottom - kThick,
+      std::max(0.5, place_x(to, x) - place_x(from, x)), kThick, html_escape(band.text));
+}
+
+/// "step 1240  loss_0 5.41  loss_1 5.78": each curve's newest value at or before x.
+std::string values_at(double at, const std::string& x_label, const std::vector<Series>& series) {
+  std::string text = fmt::format("{} {:.6g}", x_label, at);
+  for (const Series& one : series) {
+    if (one.faint || one.name.empty()) continue;
+    auto after = std::upper_bound(one.points.begin(), one.points.end(), at,
+                                  [](double wanted, const auto& point) { return wanted < point.first; });
+    if (after == one.points.begin()) continue;
+    text += fmt::format("  {} {:.4g}", one.name, std::prev(after)->second);
+  }
+  return text;
+}
+
+/// Columns that the pointer may rest on, each with what the curves say there.
+std::string hits(const std::string& x_label, const std::vector<Series>& series, const Range& x) {
+  constexpr std::size_t kMostColumns = 90;
+  const auto longest = std::max_element(series.begin(), series.end(), [](const Series& a, const Series& b) {
+    return a.points.size() < b.points.size();
+  });
+  const auto& points = longest->points;
+  const std::size_t stride = points.size() / kMostColumns + 1;
+  std::string out;
+  double from = kLeft;
+  for (std::size_t i = 0; i < points.size(); i += stride) {
+    const bool last = i + stride >= points.size();
+    const double here = place_x(points[i].first, x);
+    const double to = last ? kWidth - kRight : (here + place_x(points[i + stride].first, x)) / 2;
+    out += fmt::format(
+        "<g class=\"hit\"><rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" "
+        "fill-opacity=\"0\"/><line "
+        "class=\"tip\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\" visibility=\"hidden\"/><text "
+        "class=\"tip\" "
+        "x=\"{}\" y=\"{}\" text-anchor=\"end\" visibility=\"hidden\">{}</text></g>",
+        from, kTop, std::max(0.5, to - from), kHeight - kTop - kBottom, here, here, kTop, kHeight - kBottom,
+        kWidth - kRight, kTop - 3, html_escape(values_at(points[i].first, x_label, series)));
+    from = to;
+  }
+  return out;
+}
+
+std::size_t color_of(const std::vector<Series>& series, std::size_t i) {
+  return series[i].color >= 0 ? static_cast<std::size_t>(series[i].color) : i;
 }
 
 std::string legend(const std::vector<Series>& series) {
   std::string out;
   double at = kLeft;
   for (std::size_t i = 0; i < series.size(); ++i) {
+    if (series[i].faint) continue;
     out += fmt::format(
         "<rect class=\"c{}\" x=\"{:.0f}\" y=\"{}\" width=\"10\" height=\"10\"/><text class=\"tick\" "
         "x=\"{:.0f}\" y=\"{}\">{}</text>",
-        i, at, kHeight - 16, at + 14, kHeight - 7, html_escape(series[i].name));
+        color_of(series, i), at, kHeight - 16, at + 14, kHeight - 7, html_escape(series[i].name));
     at += 26 + 6.5 * static_cast<double>(series[i].name.size());
   }
   return out;
@@ -154,7 +233,7 @@ std::string html_escape(const std::string& text) {
 }
 
 std::string line_chart(const std::string& title, const std::string& x_label,
-                       const std::vector<Series>& series, bool from_zero, const std::vector<Mark>& marks) {
+                       const std::vector<Series>& series, bool from_zero, const Overlay& overlay) {
   Range x, y;
   for (const Series& one : series)
     for (const auto& [at, value] : one.points)
@@ -170,9 +249,23 @@ std::string line_chart(const std::string& title, const std::string& x_label,
   y.high += room;
   if (!from_zero) y.low -= room;
   std::string out = open_svg(title, kHeight) + axes(x_label, x, y);
-  for (const Mark& mark : marks) out += mark_line(mark, x);
-  for (std::size_t i = 0; i < series.size(); ++i) out += curve(series[i], i, x, y);
+  if (overlay.values) out += hits(x_label, series, x);  // lowest: lines and strips have words of their own
+  for (const Mark& mark : overlay.marks) out += mark_line(mark, x);
+  for (const Height& height : overlay.heights) out += height_line(height, y);
+  for (const Band& band : overlay.bands) out += band_strip(band, x);
+  for (std::size_t i = 0; i < series.size(); ++i) out += curve(series[i], color_of(series, i), x, y);
   return out + legend(series) + "</svg>";
+}
+
+Series smoothed(const Series& raw, double share) {
+  Series smooth = raw;
+  double mean = std::numeric_limits<double>::quiet_NaN();
+  for (auto& [at, value] : smooth.points) {
+    if (!std::isfinite(value)) continue;
+    mean = std::isnan(mean) ? value : mean + share * (value - mean);
+    value = mean;
+  }
+  return smooth;
 }
 
 std::string bar_chart(const std::string& title, const std::vector<Bar>& bars) {

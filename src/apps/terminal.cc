@@ -35,6 +35,11 @@ int terminal_columns(int fd) {
   return columns > 0 ? columns : 80;
 }
 
+int terminal_rows(int fd) {
+  winsize size = {};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_row > 1 ? size.ws_row : 24;
+}
+
 bool use_color(ColorMode mode, int fd) {
   if (mode != ColorMode::kAuto) return mode == ColorMode::kAlways;
   if (!environment("NO_COLOR").empty()) return false;

@@ -11,6 +11,8 @@ bool is_live_terminal(int fd);
 
 /// Columns of the terminal behind `fd`: the kernel's answer, then COLUMNS, then 80.
 int terminal_columns(int fd);
+/// Its rows: the kernel's answer, else 24.
+int terminal_rows(int fd);
 
 enum class ColorMode { kAuto, kAlways, kNever };
 

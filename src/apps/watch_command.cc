@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "apps/command.h"
+#include "apps/pager.h"
 #include "apps/screen.h"
 #include "apps/terminal.h"
 #include "apps/watch_compare.h"
@@ -20,6 +21,7 @@
 #include "monitor/http.h"
 #include "monitor/prometheus.h"
 #include "monitor/series_stats.h"
+#include "monitor/verdict_plain.h"
 
 namespace eaglet::apps {
 namespace {
@@ -32,7 +34,7 @@ struct WatchFlags {
   WatchOptions watch;
   std::string target, host, textfile, html, listen, watch_for, interval = "1s";
   std::vector<std::string> compare;
-  bool jsonl = false, once = false, ascii = false;
+  bool jsonl = false, plain = false, once = false, ascii = false;
 };
 
 /// One run under watch, with every way out of it.
@@ -56,8 +58,8 @@ class Watcher {
                                                [this](const monitor::HttpRequest& r) { return answer(r); }));
       context_.progress->note("page and metrics at " + server_->url());
     }
-    const bool live = !flags_.once && !flags_.jsonl && !context_.json && is_live_terminal(STDOUT_FILENO) &&
-                      ::isatty(STDIN_FILENO) == 1;
+    const bool live = !flags_.once && !flags_.jsonl && !flags_.plain && !context_.json &&
+                      is_live_terminal(STDOUT_FILENO) && ::isatty(STDIN_FILENO) == 1;
     if (live) screen_ = std::make_unique<Screen>();
     begin_ = monotonic_seconds();
     const Status status = loop(limit);
@@ -153,6 +155,8 @@ class Watcher {
           line["log"][name] = std::isfinite(loss) ? Json(loss) : Json(nullptr);
         }
       write_whole(STDOUT_FILENO, json_line(line) + "\n");
+    } else if (flags_.plain) {
+      if (!flags_.once) write_whole(STDOUT_FILENO, monitor::moment_plain(verdict_));
     } else if (screen_ != nullptr) {
       if (!style_.paused) draw();
     } else if (!flags_.once && !context_.json) {
@@ -185,7 +189,9 @@ class Watcher {
     if (context_.json) {
       write_whole(STDOUT_FILENO,
                   monitor::verdict_json(verdict_).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-    } else if (flags_.once) {
+    } else if (flags_.once && flags_.plain) {
+      write_whole(STDOUT_FILENO, monitor::moment_plain(verdict_));
+    } else if (flags_.once && !flags_.jsonl) {
       draw();
       std::string text;
       for (const std::string& line : watch_frame(verdict_, history_, style_)) text += line + "\n";
@@ -277,9 +283,10 @@ Status run_compare(const WatchFlags& flags, const monitor::Thresholds& threshold
   EAGLET_ASSIGN_OR_RETURN(const Comparison comparison,
                           compare_runs(flags.compare[0], flags.compare[1], thresholds));
   if (!flags.html.empty()) EAGLET_RETURN_IF_ERROR(write_file_atomic(flags.html, comparison.html));
-  write_whole(STDOUT_FILENO, context.json
-                                 ? comparison.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                                 : comparison.text);
+  if (context.json)
+    write_whole(STDOUT_FILENO, comparison.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  else
+    show_text(comparison.text);
   return {};
 }
 
@@ -313,7 +320,10 @@ Run add_watch(CLI::App& app) {
   app.add_option("--textfile", flags->textfile, "write eaglet.prom there for the node exporter")
       ->type_name("DIR");
   app.add_option("--html", flags->html, "write the page as one self-contained file")->type_name("FILE");
-  app.add_flag("--jsonl", flags->jsonl, "a stream of JSON objects on stdout, one each interval");
+  CLI::Option* jsonl =
+      app.add_flag("--jsonl", flags->jsonl, "a stream of JSON objects on stdout, one each interval");
+  app.add_flag("--plain", flags->plain, "one line each interval, columns between tabs, for cut and awk")
+      ->excludes(jsonl);
   app.add_flag("--once", flags->once, "look for five seconds, draw once, exit with the verdict");
   app.add_option("--interval", flags->interval, "time between two looks")->type_name("DURATION");
   app.add_option("--for", flags->watch_for, "stop after that long")->type_name("DURATION");

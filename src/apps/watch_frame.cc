@@ -170,7 +170,9 @@ class Frame {
       add(fmt::format("GPU {}  {:<12.12} busy {:>5} %  {:>5}/{} W  {:>5}/{} GiB{}", d.index, d.name,
                       known("{:.1f}", d.busy_pct), known("{:.0f}", d.power_w), known("{:.0f}", d.limit_w),
                       known("{:.1f}", d.used_bytes / (1 << 30)), known("{:.0f}", d.total_bytes / (1 << 30)),
-                      std::isnan(d.tensor_pct) ? "" : fmt::format("  tensor {:.0f} %", d.tensor_pct)));
+                      std::isnan(d.tensor_pct) ? "" : fmt::format("  tensor {:.0f} %", d.tensor_pct)) +
+          (d.foreign_busy_pct > 0 ? fmt::format("  of it pid {} {:.0f} %", d.foreign_pid, d.foreign_busy_pct)
+                                  : ""));
     if (v_.activity.devices.empty()) add("no GPU");
     for (const auto& r : v_.activity.ranks)
       add(fmt::format("rank {:>3}  pid {:<8} {}  {:>5} cores  {}", r.rank < 0 ? "-" : std::to_string(r.rank),

@@ -6,6 +6,7 @@ namespace eaglet::apps {
 namespace {
 
 constexpr std::size_t kMostDevices = 16;  // curves in one chart
+constexpr double kHoleSeconds = 30;
 
 /// Of each four points of the older half the calmest two go.
 void thin(std::vector<HistoryPoint>* points) {
@@ -29,7 +30,20 @@ void thin(std::vector<HistoryPoint>* points) {
 
 }  // namespace
 
+bool WatchHistory::hole_between(double from, double to) const {
+  for (std::size_t i = 1; i < phases_.size(); ++i)
+    if (phases_[i].from - phases_[i - 1].to > kHoleSeconds && phases_[i - 1].to >= from &&
+        phases_[i].from <= to)
+      return true;
+  return false;
+}
+
 void WatchHistory::add(const monitor::Verdict& verdict) {
+  const bool goes_on = !phases_.empty() && verdict.wall - phases_.back().to <= kHoleSeconds;
+  if (goes_on) phases_.back().to = verdict.wall;  // up to here, then perhaps another phase
+  if (!goes_on || phases_.back().phase != verdict.state.phase)
+    phases_.push_back({verdict.state.phase, verdict.wall, verdict.wall});
+  if (phases_.size() > kMostSpans) phases_.pop_front();
   HistoryPoint point;
   point.wall = verdict.wall;
   point.busy_pct = verdict.activity.busy_pct;

@@ -22,17 +22,27 @@ struct HistoryEvent {
   std::string text;
 };
 
+/// A time in which the run was in one phase and was watched without a hole of half a minute.
+struct PhaseSpan {
+  monitor::Phase phase = monitor::Phase::kStart;
+  double from = 0, to = 0;  // by the wall clock
+};
+
 class WatchHistory {
  public:
-  static constexpr std::size_t kMostPoints = 2000, kMostEvents = 200;
+  static constexpr std::size_t kMostPoints = 2000, kMostEvents = 200, kMostSpans = 500;
   /// Adds a point, and an event when state, phase or level changed.
   void add(const monitor::Verdict& verdict);
   const std::vector<HistoryPoint>& points() const { return points_; }
   const std::deque<HistoryEvent>& events() const { return events_; }
+  const std::deque<PhaseSpan>& phases() const { return phases_; }
+  /// Whether nobody watched for a while between these two moments.
+  bool hole_between(double from, double to) const;
 
  private:
   std::vector<HistoryPoint> points_;
   std::deque<HistoryEvent> events_;
+  std::deque<PhaseSpan> phases_;
   std::string last_;
 };
 

@@ -35,6 +35,10 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px
 svg { width: 100%; height: auto; } svg text { fill: var(--text); font-family: system-ui, sans-serif; }
 svg .title { font-size: 14px; font-weight: 600; } svg .tick { font-size: 11px; fill: var(--soft); } svg .label { font-size: 12px; }
 svg .grid { stroke: var(--line); stroke-width: 1; } svg .mark { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 4 3; opacity: .7; }
+svg path { pointer-events: none; } path.faint { opacity: .3; stroke-width: 1; } rect.band { opacity: .8; }
+.b-load { fill: var(--c5); } .b-compile { fill: var(--c4); } .b-train { fill: var(--c2); } .b-validate { fill: var(--c3); } .b-save { fill: var(--c1); }
+svg .tip { font-size: 11px; stroke: none; } svg line.tip { stroke: var(--soft); } .hit:hover .tip { visibility: visible; }
+.figures { display: flex; flex-wrap: wrap; gap: .3rem 2rem; margin-top: .5rem; } .figures b { font-size: 1.5rem; display: block; line-height: 1.2; }
 svg .mark.warn { stroke: var(--warn); } svg .mark.crit { stroke: var(--crit); } svg path { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
 path.c0 { stroke: var(--c0); } path.c1 { stroke: var(--c1); } path.c2 { stroke: var(--c2); } path.c3 { stroke: var(--c3); } path.c4 { stroke: var(--c4); } path.c5 { stroke: var(--c5); }
 rect.c0, circle.c0 { fill: var(--c0); } rect.c1, circle.c1 { fill: var(--c1); } rect.c2, circle.c2 { fill: var(--c2); }
@@ -43,13 +47,15 @@ rect.c3, circle.c3 { fill: var(--c3); } rect.c4, circle.c4 { fill: var(--c4); } 
 
 constexpr const char* kScript = R"('use strict';
 const query = location.search;
-let last = Date.now();
+let last = Date.now(), fetched = 0;
 const events = new EventSource('/api/v1/events' + query);
 events.onmessage = async () => {
-  const answer = await fetch('/content' + query);
-  if (!answer.ok) return;
-  document.querySelector('main').innerHTML = await answer.text();
   last = Date.now();
+  const rest = document.querySelector('main:hover .hit:hover') ? 10000 : 2000;  // who reads a value is not disturbed
+  if (document.hidden || last - fetched < rest) return;
+  fetched = last;
+  const answer = await fetch('/content' + query);
+  if (answer.ok) document.querySelector('main').innerHTML = await answer.text();
 };
 setInterval(() => {
   const quiet = (Date.now() - last) / 1000;
@@ -60,6 +66,37 @@ setInterval(() => {
 
 std::string level_cell(monitor::Level level) {
   return fmt::format("<b class=\"{0}\">{0}</b>", level_word(level));
+}
+
+std::string figure(const std::string& value, const std::string& name) {
+  return fmt::format("<div><b>{}</b><span class=\"soft\">{}</span></div>", html_escape(value),
+                     html_escape(name));
+}
+
+/// The few numbers that are read from across the room.
+std::string figures_html(const Verdict& v) {
+  std::string out;
+  if (v.step >= 0) {
+    out +=
+        figure(std::to_string(v.step), v.total_steps > 0 ? fmt::format("step of {}", v.total_steps) : "step");
+    if (v.total_steps > v.step)
+      out += figure(
+          fmt::format("{:.0f} %", 100.0 * static_cast<double>(v.step) / static_cast<double>(v.total_steps)),
+          "of all steps");
+  }
+  if (!std::isnan(v.eta_seconds)) out += figure(human_duration(v.eta_seconds), "to go");
+  const auto newest = [&](const std::string& metric, const char* name) {
+    const auto& samples = v.log.series(metric);
+    if (!samples.empty()) out += figure(fmt::format("{:.4g}", samples.back().value), name);
+  };
+  const std::string loss = v.log.first_loss_name();
+  if (!loss.empty()) newest(loss, loss.c_str());
+  newest("acceptance_length", "acceptance length");
+  newest("tokens_per_second", "tokens/s");
+  for (const Judgement& j : v.judgements)
+    if (j.name == "cost" && !std::isnan(j.value))
+      out += figure(fmt::format("{:.1f}", j.value), "GPU-hours so far");
+  return out.empty() ? out : "<div class=\"figures\">" + out + "</div>";
 }
 
 std::string head_html(const Verdict& v) {
@@ -79,7 +116,7 @@ std::string head_html(const Verdict& v) {
       std::isnan(v.wall) ? "?" : rfc3339_utc(v.wall));
   if (!v.state.silence.empty()) out += "<div>" + html_escape(v.state.silence) + "</div>";
   if (!v.next.empty()) out += "<div>next: <code>" + html_escape(v.next) + "</code></div>";
-  return out + "</div>\n";
+  return out + figures_html(v) + "</div>\n";
 }
 
 std::string judgement_rows(const Verdict& v) {
@@ -109,7 +146,32 @@ void add_chart(const Verdict& v, const char* title, const std::vector<std::strin
   std::vector<Series> all;
   for (const std::string& metric : metrics)
     if (!v.log.series(metric).empty()) all.push_back(metric_series(v, metric, metric));
-  if (!all.empty()) *out += line_chart(title, "step", all, from_zero);
+  if (!all.empty()) *out += line_chart(title, "step", all, from_zero, {.values = true});
+}
+
+/// Losses by drafting step: raw values faint, a running mean over them, and what a uniform guess would cost.
+void add_losses(const Verdict& v, std::string* out) {
+  constexpr std::size_t kFewPoints = 40;
+  std::vector<Series> faint, clear;
+  for (const std::string& name : v.log.loss_names()) {
+    if (v.log.series(name).empty()) continue;
+    Series series = metric_series(v, name, name);
+    series.color = static_cast<int>(clear.size());
+    if (series.points.size() > kFewPoints) {
+      faint.push_back(series);
+      faint.back().faint = true;
+      series = smoothed(series, std::max(0.02, 10.0 / static_cast<double>(series.points.size())));
+    }
+    clear.push_back(std::move(series));
+  }
+  if (clear.empty()) return;
+  Overlay overlay{.values = true};
+  if (v.log.first_loss_name() == "loss_0" && !std::isnan(v.uniform_loss))
+    overlay.heights.push_back({v.uniform_loss, fmt::format("a uniform guess: ln({:.0f}) = {:.2f}",
+                                                           std::exp(v.uniform_loss), v.uniform_loss)});
+  std::vector<Series> all = std::move(faint);
+  all.insert(all.end(), clear.begin(), clear.end());
+  *out += line_chart("training loss by drafting step", "step", all, false, overlay);
 }
 
 std::vector<std::string> by_depth(const Verdict& v, const std::string& start) {
@@ -132,16 +194,44 @@ std::vector<Mark> marks_of(const WatchHistory& history) {
   return marks;
 }
 
+const char* band_style(monitor::Phase phase) {
+  using monitor::Phase;
+  if (phase == Phase::kCompile) return "b-compile";
+  if (phase == Phase::kTrain) return "b-train";
+  if (phase == Phase::kValidate) return "b-validate";
+  return phase == Phase::kSave ? "b-save" : "b-load";
+}
+
+/// Events as lines and phases as a strip, over what was watched.
+Overlay overlay_of(const WatchHistory& history) {
+  Overlay overlay{.marks = marks_of(history), .values = true};
+  for (const PhaseSpan& span : history.phases())
+    overlay.bands.push_back(
+        {minutes_watched(history, span.from), minutes_watched(history, span.to),
+         fmt::format("{}: {}", phase_word(span.phase), human_duration(span.to - span.from)),
+         band_style(span.phase)});
+  return overlay;
+}
+
+/// A point of a curve; the curve breaks where nobody watched.
+void add_point(const WatchHistory& history, double wall, double value, double* before, Series* series) {
+  if (!std::isnan(*before) && history.hole_between(*before, wall))
+    series->points.emplace_back(minutes_watched(history, *before), monitor::kNotKnown);
+  *before = wall;
+  series->points.emplace_back(minutes_watched(history, wall), value);
+}
+
 void add_history(const WatchHistory& history, const char* title, double HistoryPoint::*field,
                  std::string* out) {
   Series series;
   series.name = title;
   bool known = false;
+  double before = monitor::kNotKnown;
   for (const HistoryPoint& point : history.points()) {
-    series.points.emplace_back(minutes_watched(history, point.wall), point.*field);
+    add_point(history, point.wall, point.*field, &before, &series);
     known = known || !std::isnan(point.*field);
   }
-  if (known) *out += line_chart(title, "minutes watched", {series}, true, marks_of(history));
+  if (known) *out += line_chart(title, "minutes watched", {series}, true, overlay_of(history));
 }
 
 /// A curve for each GPU of the run: the odd one stands out.
@@ -157,12 +247,12 @@ void add_devices(const Verdict& v, const WatchHistory& history, const char* titl
       all[i].points.emplace_back(minutes_watched(history, point.wall), (point.*field)[i]);
       known = known || !std::isnan((point.*field)[i]);
     }
-  if (known) *out += line_chart(title, "minutes watched", all, true, marks_of(history));
+  if (known) *out += line_chart(title, "minutes watched", all, true, overlay_of(history));
 }
 
 std::string charts_html(const Verdict& v, const WatchHistory& history) {
   std::string out;
-  add_chart(v, "training loss by drafting step", v.log.loss_names(), false, &out);
+  add_losses(v, &out);
   auto accuracy = by_depth(v, "full_acc_");
   if (accuracy.empty()) accuracy = by_depth(v, "acc_");
   if (accuracy.empty()) accuracy = {"acc"};
@@ -171,6 +261,9 @@ std::string charts_html(const Verdict& v, const WatchHistory& history) {
   add_chart(v, "held-out loss", {"val_loss"}, false, &out);
   add_chart(v, "learning rate", {"lr"}, true, &out);
   add_chart(v, "tokens per second", {"tokens_per_second"}, true, &out);
+  add_chart(v, "seconds per step, and what takes them",
+            {"step_seconds", "data_wait_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds"},
+            true, &out);
   add_chart(v, "gradient norm", {"grad_norm"}, true, &out);
   add_history(history, "GPU busy (%)", &HistoryPoint::busy_pct, &out);
   add_history(history, "GPU power (W, mean)", &HistoryPoint::power_w, &out);
@@ -250,8 +343,8 @@ std::string compare_page(const Verdict& a, const Verdict& b, const std::string& 
     names.emplace_back(more);
   for (const std::string& name : names)
     if (!a.log.series(name).empty() && !b.log.series(name).empty())
-      charts +=
-          line_chart(name, "step", {metric_series(a, name, a.name), metric_series(b, name, b.name)}, false);
+      charts += line_chart(name, "step", {metric_series(a, name, a.name), metric_series(b, name, b.name)},
+                           false, {.values = true});
   return page_around(
       a.name + " and " + b.name, style_inside(),
       differences_html + "<h2>What it did</h2>\n<div class=\"charts\">\n" + charts + "</div>\n");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "monitor/device_share.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
@@ -219,6 +220,10 @@ void measure_devices(const RunSeries& series, const Thresholds& thresholds, Acti
     if (!std::isnan(first_used) && !std::isnan(now.used_bytes))
       device.change_bytes = now.used_bytes - first_used;
     activity->memory_change_bytes += std::abs(device.change_bytes);
+    const DeviceShare share = share_of_device(series, activity->first_view, now.index);
+    device.own_busy_pct = share.own_pct;
+    device.foreign_busy_pct = share.foreign_pct;
+    device.foreign_pid = share.foreign_pid;
     busy.add(device.busy_pct);
     power.add(device.power_w);
     above.add(device.above_idle);
@@ -274,6 +279,7 @@ void measure_log(const RunSeries& series, Activity* activity) {
   const RunView& first = series.views[activity->first_view];
   const RunView& last = series.views.back();
   if (!last.log.known) return;
+  note_tick(last.wall - last.log.metric_time, "the tracker's newest record", activity);
   double ago = last.wall - last.log.mtime;
   if (std::isnan(ago) && first.log.known)
     for (std::size_t i = series.views.size(); i-- > 0;)

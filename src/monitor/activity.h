@@ -33,6 +33,8 @@ struct DeviceActivity {
   double above_idle = kNotKnown;  // r = (P - idle) / (limit - idle)
   double used_bytes = kNotKnown, total_bytes = kNotKnown, change_bytes = 0;
   double tensor_pct = kNotKnown;
+  double own_busy_pct = kNotKnown, foreign_busy_pct = kNotKnown;  // whose work it was (device_share.h)
+  std::int64_t foreign_pid = -1;
 };
 
 struct CheckpointSeen {

@@ -62,11 +62,13 @@ void maps_of_files(const RunConfig& config, DataSeen* data) {
   }
 }
 
-void states(const RunConfig& config, DataSeen* data) {
-  for (const char* key : kDataKeys) {
-    const auto place = config.text(key);
-    if (!place) continue;
-    for (const std::string& folder : {*place, *place + "/hidden_states"}) {
+void states(const RunConfig& config, const std::string& open_folder, DataSeen* data) {
+  std::vector<std::string> places;
+  for (const char* key : kDataKeys)
+    if (const auto place = config.text(key)) places.push_back(*place);
+  if (!open_folder.empty()) places.push_back(open_folder);
+  for (const std::string& place : places) {
+    for (const std::string& folder : {place, place + "/hidden_states"}) {
       const auto names = list_directory(folder);
       if (!names.ok()) continue;
       for (const std::string& name : *names) {
@@ -91,11 +93,14 @@ void states(const RunConfig& config, DataSeen* data) {
 
 }  // namespace
 
-void look_at_data(const RunConfig& config, const std::vector<FileView>& files, DataSeen* data) {
+void look_at_data(const RunConfig& config, const std::vector<FileView>& files, const std::string& open_folder,
+                  DataSeen* data) {
   maps_of_checkpoint(files, data);
-  if (config.empty() || data->looked) return;
+  const bool nowhere = config.empty() && open_folder.empty();
+  if (nowhere || (data->looked && data->looked_folder == open_folder)) return;
   data->looked = true;  // a directory of many files is listed once
-  states(config, data);
+  data->looked_folder = open_folder;
+  if (data->states_path.empty()) states(config, open_folder, data);
   if (data->maps_path.empty()) maps_of_files(config, data);
 }
 

@@ -15,6 +15,8 @@ namespace eaglet::monitor {
 ///   model.safetensors; else d2t.npy and t2d.npy where the configuration says or beside the data
 ///   data: "hidden_states" [tokens, layers, hidden] of a .safetensors file in the configured data directory,
 ///   and how many "token_ids" (or "input_ids") stand beside them
-void look_at_data(const RunConfig& config, const std::vector<FileView>& files, DataSeen* data);
+///   `open_folder`: where the run's open data files lie, for runs whose configuration names no directory; ""
+void look_at_data(const RunConfig& config, const std::vector<FileView>& files, const std::string& open_folder,
+                  DataSeen* data);
 
 }  // namespace eaglet::monitor

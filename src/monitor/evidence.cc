@@ -74,7 +74,9 @@ class Gathering {
               count_of(waiting, "GPU"), shown->busy_pct, watts_text(*shown), 100 * shown->above_idle));
     } else if (a_.busy_pct >= t_.idle_busy_pct && (std::isnan(a_.above_idle) || a_.above_idle >= t_.spin_r)) {
       // Without power a busy figure proves nothing: waiting kernels show 100 % too.
-      if (!std::isnan(a_.above_idle))
+      if (others_work())
+        add("gpu", false, "the GPUs are busy with another program's work, this run's share is nothing");
+      else if (!std::isnan(a_.above_idle))
         add("gpu", true,
             fmt::format("{} {:.0f} % busy, {}", count_of(a_.devices.size(), "GPU"), a_.busy_pct, share));
     } else if (a_.busy_pct < t_.idle_busy_pct) {
@@ -115,6 +117,18 @@ class Gathering {
       if (found_.back().text.ends_with("processs)"))
         found_.back().text.replace(found_.back().text.size() - 9, 9, "processes)");
     }
+  }
+
+  /// Busy devices, and by the driver's word none of it is ours.
+  bool others_work() const {
+    bool any = false;
+    for (const DeviceActivity& device : a_.devices) {
+      if (device.busy_pct < t_.idle_busy_pct) continue;
+      if (!(device.own_busy_pct < t_.idle_busy_pct) || !(device.foreign_busy_pct > t_.shared_busy_warn))
+        return false;
+      any = true;
+    }
+    return any;
   }
 
   bool one_thread_each() const {

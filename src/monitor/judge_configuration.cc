@@ -27,12 +27,45 @@ std::string round_number(double value) {
   return grouped(std::round(value / unit) * unit);
 }
 
+/// eaglet, and speculators (train_config.json before 0.9, run.yaml since).
+bool writes_configuration(const Case& c) {
+  const RunView& last = c.series.views.back();
+  for (const std::size_t i : c.activity.roles.ranks) {
+    const std::string& command = (*last.processes)[i].command;
+    const auto parts = words(command);
+    const bool own = !parts.empty() && (parts[0] == "eaglet" || parts[0].ends_with("/eaglet")) &&
+                     std::find(parts.begin(), parts.end(), "train") != parts.end();
+    if (own || contains(command, "speculators")) return true;
+  }
+  return false;
+}
+
 void add_artifact(const Case& c, Judgements* all) {
   if (!c.series.live) return;
+  if (!c.series.config_error.empty()) {
+    all->push_back(configuration_judgement("artifact", Level::kWarn, c.series.config_error));
+    all->back().advice = "cut off while it was written, or edited by hand: nothing of it is judged";
+    return;
+  }
   if (!c.series.config) {
-    if (c.activity.age_seconds > c.thresholds.artifact_seconds && !c.series.output_dir.empty())
-      all->push_back(configuration_judgement("artifact", Level::kUnknown,
-                                             "no train_config.json in " + c.series.output_dir));
+    if (!(c.activity.age_seconds > c.thresholds.artifact_seconds) || c.series.output_dir.empty()) return;
+    Judgement j = configuration_judgement("artifact", Level::kUnknown,
+                                          "no train_config.json or run.yaml in " + c.series.output_dir);
+    j.value = c.activity.age_seconds;
+    j.unit = "s";
+    j.threshold = fmt::format("warn: not there after {} of a trainer that writes one",
+                              human_duration(c.thresholds.artifact_seconds));
+    // Most trainers write none: its absence says nothing about them.
+    if (writes_configuration(c) && c.state.phase != Phase::kLoad) {
+      j.level = Level::kWarn;
+      j.reason += fmt::format(" after {}, and its trainer writes one when it starts",
+                              human_duration(c.activity.age_seconds));
+      j.advice =
+          "another run's directory, or one it may not write into: compare the output directory with the "
+          "command";
+      j.next = "ls -l " + c.series.output_dir;
+    }
+    all->push_back(std::move(j));
     return;
   }
   if (c.series.config_mtime + 5 < c.series.run_began && !c.series.log.resumed) {

@@ -68,6 +68,21 @@ void add_layers(const Case& c, Judgements* all) {
   all->push_back(std::move(j));
 }
 
+/// What the run reads, as its open files show: information, and which mount to look at when data comes
+/// slowly.
+void add_source(const Case& c, Judgements* all) {
+  const DataFrom& from = c.series.data_from;
+  if (from.folder.empty()) return;
+  Judgement j = configuration_judgement(
+      "data", Level::kOk,
+      fmt::format("reads {} ({} file{} open{})", from.folder, from.files, from.files == 1 ? "" : "s",
+                  from.filesystem.empty() ? "" : ", over the network: " + from.filesystem));
+  j.value = static_cast<double>(from.files);
+  j.unit = "files";
+  j.threshold = "none";
+  all->push_back(std::move(j));
+}
+
 /// Loader workers against what was asked: fewer for a whole window, once it trains, means that some died.
 void add_workers(const Case& c, Judgements* all) {
   const double asked = c.config.number("num_workers").value_or(0);
@@ -143,6 +158,7 @@ Judgements judge_data(const Case& c) {
   Judgements all;
   add_maps(c, &all);
   add_layers(c, &all);
+  add_source(c, &all);
   add_workers(c, &all);
   add_memory_estimate(c, &all);
   add_precision(c, &all);

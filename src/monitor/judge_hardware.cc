@@ -240,13 +240,26 @@ void add_neighbours(const Case& c, Judgements* all) {
   for (const DeviceProcess& other : *last.device_processes) {
     const bool shared = std::any_of(last.device_processes->begin(), last.device_processes->end(),
                                     [&](const auto& p) { return p.device == other.device && ours(p.pid); });
-    if (!shared || ours(other.pid) || !(other.bytes > c.thresholds.stale_gpu_bytes)) continue;
+    double busy = kNotKnown, own = kNotKnown;
+    for (const DeviceActivity& device : c.activity.devices)
+      if (device.index == other.device && device.foreign_pid == other.pid) {
+        busy = device.foreign_busy_pct;
+        own = device.own_busy_pct;
+      }
+    const bool large = other.bytes > c.thresholds.stale_gpu_bytes,
+               works = busy > c.thresholds.shared_busy_warn;
+    if (!shared || ours(other.pid) || !(large || works)) continue;
     Judgement j = hardware_judgement("shared_gpu", Level::kWarn,
                                      fmt::format("pid {}, not of this run, has {:.1f} GiB on GPU {}",
                                                  other.pid, other.bytes / kGiB, other.device));
-    j.value = other.bytes;
-    j.unit = "bytes";
-    j.threshold = fmt::format("warn > {}", human_bytes(c.thresholds.stale_gpu_bytes));
+    if (works)
+      j.reason =
+          fmt::format("pid {}, not of this run, takes {:.0f} % of GPU {}'s time, the run itself {:.0f} %",
+                      other.pid, busy, other.device, own);
+    j.value = works ? busy : other.bytes;
+    j.unit = works ? "percent" : "bytes";
+    j.threshold = fmt::format("warn > {}, or > {} % of the time", human_bytes(c.thresholds.stale_gpu_bytes),
+                              c.thresholds.shared_busy_warn);
     j.advice = "two programs on a GPU slow each other down: give each its own";
     j.next = fmt::format("ps -fp {}", other.pid);
     all->push_back(j);

@@ -254,6 +254,20 @@ void add_acceptance(const Case& c, Judgements* all) {
   all->push_back(j);
 }
 
+/// "GPU 2's clock is 18 % below its highest", when it is by a tenth and more.
+std::string lowered_clocks(const Case& c) {
+  const auto& devices = c.series.views.back().devices;
+  double least = 0.9;
+  std::string text;
+  if (devices)
+    for (const DeviceView& device : *devices)
+      if (const double share = device.clock_mhz / device.max_clock_mhz; share < least) {
+        least = share;
+        text = fmt::format("GPU {}'s clock is {:.0f} % below its highest", device.index, 100 * (1 - share));
+      }
+  return text;
+}
+
 void add_speed(const Case& c, Judgements* all) {
   const auto& speed = c.series.log.series("tokens_per_second");
   if (speed.empty()) return;
@@ -274,6 +288,8 @@ void add_speed(const Case& c, Judgements* all) {
   if (slow) {
     j.reason += fmt::format(", {:.0f} % below its best of {:.0f}", 100 * (1 - now / best), best);
     j.advice = "clocks (throttling), memory fragmentation, a neighbour, or data from a slower disk";
+    if (const std::string clocks = lowered_clocks(c); !clocks.empty())
+      j.advice = clocks + ": see throttle, or " + j.advice;
   }
   all->push_back(j);
 }
@@ -297,6 +313,8 @@ void add_data_wait(const Case& c, Judgements* all) {
   if (bad)
     j.advice = share > c.thresholds.fetch_crit ? "starved: more workers, a local disk, a larger prefetch"
                                                : "more workers or a larger prefetch";
+  if (const DataFrom& from = c.series.data_from; bad && !from.filesystem.empty())
+    j.advice += fmt::format("; it reads {} over {}", from.folder, from.filesystem);
   all->push_back(j);
 }
 

@@ -132,6 +132,9 @@ void add_states(const Case& c, Judgements* all) {
                                     fmt::format("pid {} waits for storage in every view{}", rank.pid,
                                                 rank.wait_place.empty() ? "" : " in " + rank.wait_place));
     j.advice = "check the mount it reads from";
+    if (const DataFrom& from = c.series.data_from; !from.folder.empty())
+      j.advice +=
+          fmt::format(": {}{}", from.folder, from.filesystem.empty() ? "" : " (" + from.filesystem + ")");
     all->push_back(j);
   }
 }

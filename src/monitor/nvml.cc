@@ -1,5 +1,6 @@
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -37,6 +38,11 @@ struct ProcessV3 {  // 24 bytes
   std::uint64_t bytes = 0;
   unsigned gpu_instance = 0, compute_instance = 0;
 };
+struct ProcessWork {
+  unsigned pid = 0;
+  std::uint64_t time_us = 0;
+  unsigned sm = 0, memory = 0, encoder = 0, decoder = 0;  // percent
+};
 struct EventData {
   Device device = nullptr;
   std::uint64_t type = 0, data = 0;
@@ -69,6 +75,7 @@ class Nvml : public DeviceSource {
       devices_.push_back(code == kSuccess ? device : nullptr);
     }
     fixed_.resize(devices_.size());
+    work_seen_us_.resize(devices_.size());
     for (std::size_t i = 0; i < devices_.size(); ++i) read_fixed(i);
     begin_events();
     return {};
@@ -85,7 +92,11 @@ class Nvml : public DeviceSource {
       else
         read_device(devices_[i], &device);
       if (devices_[i] != nullptr && !device.lost) device.tensor_pct = tensor_->active_pct(devices_[i], i);
-      if (devices_[i] != nullptr) read_processes(devices_[i], device.index, &processes);
+      if (devices_[i] != nullptr) {
+        const std::size_t before = processes.size();
+        read_processes(devices_[i], device.index, &processes);
+        read_work(i, before, &processes);
+      }
       devices.push_back(std::move(device));
     }
     view->devices = std::move(devices);
@@ -207,6 +218,30 @@ class Nvml : public DeviceSource {
       for (unsigned i = 0; i < count && i < found.size(); ++i) add(found[i].pid, found[i].bytes);
   }
 
+  /// Who of the processes listed from `first` on keeps the device busy. The driver tells what is new since
+  /// the last look, or that there is nothing: then it is not known, the device's own figure says whether it
+  /// idles.
+  void read_work(std::size_t i, std::size_t first, std::vector<DeviceProcess>* all) {
+    auto* get =
+        find<int(Device, ProcessWork*, unsigned*, std::uint64_t)>({"nvmlDeviceGetProcessUtilization"});
+    if (get == nullptr || all->size() == first) return;
+    std::vector<ProcessWork> found(1024);
+    unsigned count = static_cast<unsigned>(found.size());
+    if (get(devices_[i], found.data(), &count, work_seen_us_[i]) != kSuccess || count == 0) return;
+    found.resize(std::min<std::size_t>(count, found.size()));
+    for (std::size_t p = first; p < all->size(); ++p) {
+      std::uint64_t newest = 0;
+      (*all)[p].busy_pct = 0;
+      for (const ProcessWork& work : found) {
+        if (work.pid != static_cast<std::uint64_t>((*all)[p].pid) || work.time_us < newest || work.sm > 100)
+          continue;  // figures of thousands of percent were seen
+        newest = work.time_us;
+        (*all)[p].busy_pct = work.sm;
+      }
+    }
+    for (const ProcessWork& work : found) work_seen_us_[i] = std::max(work_seen_us_[i], work.time_us);
+  }
+
   void begin_events() {
     auto* create = find<int(EventSet*)>({"nvmlEventSetCreate"});
     auto* add = find<int(Device, std::uint64_t, EventSet)>({"nvmlDeviceRegisterEvents"});
@@ -231,6 +266,7 @@ class Nvml : public DeviceSource {
   EventSet events_ = nullptr;
   std::vector<Device> devices_;
   std::vector<DeviceView> fixed_;  // what cannot change
+  std::vector<std::uint64_t> work_seen_us_;
 };
 
 }  // namespace

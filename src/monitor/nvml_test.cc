@@ -62,6 +62,29 @@ TEST(Nvml, TensorUnitsBetweenTwoLooks) {
   EXPECT_TRUE(std::isnan(second.devices->back().tensor_pct)) << "a board without these counters";
 }
 
+TEST(Nvml, WhoKeepsTheDeviceBusy) {
+  const std::string path = test_directory() + "/scenario";
+  std::ofstream(path)
+      << "device name=A100 busy=98\ndevice name=A100 busy=98\nprocess 0 pid=4711 bytes=5 sm=3,none\n"
+         "process 0 pid=99 bytes=7 sm=94,95,7000\nprocess 1 pid=4712 bytes=5\n";
+  ::setenv("FAKE_NVML_SCENARIO", path.c_str(), 1);
+  auto source = open_nvml(EAGLET_FAKE_NVML);
+  ASSERT_TRUE(source.ok());
+  const auto look = [&] {
+    RunView view;
+    (*source)->read(&view);
+    return *view.device_processes;
+  };
+  const auto first = look(), second = look(), third = look();
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_EQ(first[0].busy_pct, 3);
+  EXPECT_EQ(first[1].busy_pct, 94);
+  EXPECT_TRUE(std::isnan(first[2].busy_pct)) << "a board that cannot tell";
+  EXPECT_EQ(second[0].busy_pct, 0) << "others ran, this one did not";
+  EXPECT_EQ(second[1].busy_pct, 95);
+  EXPECT_EQ(third[1].busy_pct, 0) << "7000 percent is no figure";
+}
+
 TEST(Nvml, WhatIsRefusedIsUnknown) {
   const RunView view = read_scenario(
       "device name=A100 busy=code3 power=code4 limit=400000 total=80000000000 used=5 mig=1 "

@@ -16,6 +16,8 @@
 namespace eaglet::monitor {
 namespace {
 
+constexpr std::size_t kMostMapsBytes = std::size_t{64} << 20;
+
 double ticks_per_second() {
   static const double ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
   return ticks > 0 ? ticks : 100;
@@ -199,6 +201,17 @@ std::vector<ProcReader::OpenFile> ProcReader::open_files(std::int64_t pid, std::
     files.push_back(std::move(file));
   }
   return files;
+}
+
+std::string ProcReader::map_table(std::int64_t pid) const {
+  std::string text;
+  const int fd = ::open(fmt::format("{}/{}/maps", roots_.proc, pid).c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return text;
+  std::string block(1 << 16, '\0');
+  for (ssize_t got = 0; (got = ::read(fd, block.data(), block.size())) > 0 && text.size() <= kMostMapsBytes;)
+    text.append(block, 0, static_cast<std::size_t>(got));
+  ::close(fd);
+  return text.size() <= kMostMapsBytes ? text : std::string();
 }
 
 double ProcReader::uptime_seconds() const {

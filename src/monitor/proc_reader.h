@@ -42,6 +42,9 @@ class ProcReader {
   /// At most `most` descriptors, lowest first; none when they may not be read.
   std::vector<OpenFile> open_files(std::int64_t pid, std::size_t most = 512) const;
 
+  /// All of a process's map table; empty when it may not be read, or is longer than any sensible one.
+  std::string map_table(std::int64_t pid) const;
+
   /// Memory, cores, container limits of the process's cgroup, shared memory.
   HostView host(std::int64_t pid) const;
   double uptime_seconds() const;

@@ -114,6 +114,27 @@ void add_declared(std::vector<Scenario>* all) {
                          series->config_mtime = kStart - 86400;
                          series->run_began = kStart;
                        }));
+  const Touch writes_none = [](double, RunView*, RunSeries* series) { series->output_dir = "out"; };
+  Scenario none = fault(
+      "a trainer that writes no configuration", nullptr, "", Level::kOk, 0, 0, [](double, Second*) {},
+      writes_none);
+  none.length = 300;
+  all->push_back(none);
+  all->push_back(fault(
+      "speculators wrote no run.yaml", "warn, artifact", "artifact", Level::kWarn, 115, 15,
+      [](double, Second*) {},
+      [=](double t, RunView* view, RunSeries* series) {
+        writes_none(t, view, series);
+        for (ProcessView& process : *view->processes)
+          if (process.rank >= 0) process.command = "python -m speculators.train --save-path out";
+      }));
+  all->push_back(fault(
+      "the configuration is cut off", "warn, artifact", "artifact", Level::kWarn, 0, 15,
+      [](double, Second*) {},
+      [](double, RunView*, RunSeries* series) {
+        series->output_dir = "out";
+        series->config_error = "out/train_config.json cannot be read as JSON";
+      }));
   all->push_back(
       fault("4 of 8 ranks here", "warn, ranks", "ranks", Level::kWarn, 0, 15, with({{"world_size", 8}})));
   all->push_back(fault("4 ranks, 3 GPUs hold memory", "warn, ranks", "ranks", Level::kWarn, 0, 15,

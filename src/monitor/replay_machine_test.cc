@@ -127,6 +127,31 @@ void add_devices(std::vector<Scenario>* all) {
                        [](double, RunView* view, RunSeries*) {
                          view->device_processes->push_back({999, 0, 5e9});
                        }));
+  all->push_back(fault("a neighbour takes a third of GPU 0's time", "warn, shared_gpu", "shared_gpu",
+                       Level::kWarn, 60, [](double, RunView* view, RunSeries*) {
+                         view->device_processes->front().busy_pct = 60;
+                         view->device_processes->push_back({999, 0, 0.4e9, 33});
+                       }));
+  all->push_back({.name = "stuck, and the GPUs do a neighbour's work",
+                  .fault = "STALLED",
+                  .fault_at = 300,
+                  .named_within = 180,
+                  .length = 500,
+                  .run =
+                      [](double t, Second* s) {
+                        if (t < 300) return;
+                        stop(s);
+                        s->busy = 97;
+                        s->watts = 560;
+                      },
+                  .named = [](const Verdict& v) { return in_state(v, RunState::kStalled); },
+                  .touch =
+                      [](double t, RunView* view, RunSeries*) {
+                        for (DeviceProcess& process : *view->device_processes)
+                          process.busy_pct = t < 300 ? 95 : 0;
+                        for (std::int64_t d = 0; t >= 300 && d < 4; ++d)
+                          view->device_processes->push_back({900 + d, d, 0.4e9, 97});
+                      }});
   all->push_back(fault("GPU 3 works at half the power of the others", "warn, straggler", "straggler",
                        Level::kWarn, 300,
                        [](double, RunView* view, RunSeries*) { view->devices->back().power_w = 330; }));

@@ -30,8 +30,9 @@ TEST(Replays, EveryFaultInTimeAndNoFalseAlarm) {
        {event_scenarios(), machine_scenarios(), configuration_scenarios(), learning_scenarios()})
     run_replays(list, &warned_or_worse);
   // What only informs is never bad; everything else that docs/watch.md lists was bad in some replay.
-  const std::set<std::string> informs = {"cpu",  "log",       "cores",   "package_power", "network",
-                                         "cost", "precision", "plateau", "clipping",      "learning"};
+  const std::set<std::string> informs = {"cpu",      "log",      "cores",     "package_power",
+                                         "network",  "cost",     "precision", "plateau",
+                                         "clipping", "learning", "data"};
   for (const std::string& name : names_of_docs())
     EXPECT_TRUE(warned_or_worse.count(name) != 0 || informs.count(name) != 0)
         << "no replay shows " << name << " going bad";

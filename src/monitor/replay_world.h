@@ -165,6 +165,7 @@ class World {
       }
     }
     series_.log_known = true;
+    series_.log_path = "out/train.log";
     series_.live = true;
     view.log.known = true;
     view.log.bytes = bytes_;

@@ -1,14 +1,13 @@
 #include "monitor/run_state.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/clock.h"
-#include "monitor/desync.h"
 #include "monitor/evidence.h"
+#include "monitor/run_end.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
@@ -25,9 +24,10 @@ class StateRule {
     find_orphans();
     if (a_.processes_known && a_.ranks.empty()) {
       if (young_launcher()) return starting("the launcher runs, no rank yet");
-      return gone();
+      return judge_end(series_, a_, std::move(v_));
     }
-    if (!a_.processes_known && (series_.log.finished || series_.log.cause() != nullptr)) return gone();
+    if (!a_.processes_known && (series_.log.finished || series_.log.cause() != nullptr))
+      return judge_end(series_, a_, std::move(v_));
     if (a_.views < 2 || a_.span_seconds <= 0) return not_enough();
     v_.evidence = gather_evidence(series_, a_, t_);
     v_.allowed_seconds = allowed_silence(v_.phase, series_, t_);
@@ -120,175 +120,6 @@ class StateRule {
                 "not enough yet: one view shows no movement, a second one is needed");
   }
 
-  // ---- the run is gone
-  // -------------------------------------------------------------------------------------
-
-  StateVerdict gone() {
-    const CheckpointSeen* newest = newest_whole_checkpoint(a_);
-    if (newest != nullptr && newest != &a_.checkpoints.back())
-      v_.evidence.push_back(
-          {"files",
-           a_.checkpoints.back().path + " is smaller than those before: cut off while it was written",
-           false});
-    const LogFacts& log = series_.log;
-    v_.phase = Phase::kDone;
-    if (a_.processes_known) v_.evidence.push_back({"processes", "no rank is alive", false});
-    const bool reached = log.total_steps > 0 && log.last_step >= log.total_steps;
-    const auto& status = series_.views.back().status;
-    if (status && status->phase == "done")
-      v_.evidence.push_back({"status", "its status file says: done", true});
-    if (ended_well()) v_.evidence.push_back({"exit", "its launcher recorded " + exit_reason(), true});
-    if (log.finished || ended_well() || (status && status->phase == "done") ||
-        (reached && newest != nullptr && newest->step >= log.last_step))
-      return finished(newest);
-    if (newest != nullptr) {
-      v_.resume_step = newest->step;
-      v_.resume_path = newest->path;
-      if (a_.last_step >= newest->step) v_.lost_steps = a_.last_step - newest->step;
-    }
-    return dead();
-  }
-
-  StateVerdict finished(const CheckpointSeen* newest) {
-    if (!series_.log.finished_line.empty())
-      v_.evidence.push_back({"log", "the log says: " + series_.log.finished_line, true});
-    if (newest != nullptr)
-      v_.evidence.push_back(
-          {"files", fmt::format("final checkpoint {} (step {})", newest->path, newest->step), true});
-    v_.next = newest == nullptr ? "eaglet inspect CHECKPOINT --verify"
-                                : "eaglet inspect " + newest->path + " --verify";
-    return done(RunState::kFinished, newest == nullptr ? "the log says it finished"
-                                                       : "finished, final checkpoint " + newest->path);
-  }
-
-  /// What `eaglet launch` wrote when the program ended.
-  std::string exit_reason() const {
-    if (!series_.launch_record || !series_.launch_record->is_object()) return {};
-    const Json reason = series_.launch_record->value("reason", Json(nullptr));
-    return reason.is_string() ? reason.get<std::string>() : std::string();
-  }
-  bool ended_well() const { return exit_reason() == "exit code 0"; }
-
-  StateVerdict dead() {
-    std::string cause;
-    const std::string exit = exit_reason();
-    if (!exit.empty()) v_.evidence.push_back({"exit", "its launcher recorded: " + exit, false});
-    if (const LogError* error = series_.log.cause()) {
-      cause = fmt::format("{}{}: {}", error->kind == "child_exit" ? "a rank failed" : "failed",
-                          error->rank.empty() ? "" : " on rank " + error->rank, error->text);
-      v_.evidence.push_back({"log", "the log ends with: " + error->text, false});
-      v_.advice = advice_for(*error);
-      if (const std::string behind = rank_behind(series_.log.errors); !behind.empty()) {
-        cause += "; " + behind;
-        v_.evidence.push_back({"ranks", behind, false});
-      }
-    } else if (series_.views.back().status && (series_.views.back().status->phase == "interrupted" ||
-                                               series_.views.back().status->phase == "failed")) {
-      cause = "its own status says: " + series_.views.back().status->phase;
-      v_.evidence.push_back({"status", cause, false});
-    } else if (series_.log_known && series_.log.interrupted) {
-      cause = "interrupted: " + series_.log.finished_line;
-    } else if (const KernelLine* line = kernel_killed(); line != nullptr) {
-      cause = fmt::format("killed by the kernel for memory (pid {}, {})", line->pid, line->name);
-      v_.evidence.push_back({"kernel", "the kernel's log: " + line->text, false});
-      v_.advice = "fewer workers, smaller prefetch, or more memory";
-    } else if (series_.views.back().host.oom_kills > series_.views.front().host.oom_kills) {
-      cause = "killed by the kernel for memory";
-      v_.evidence.push_back({"memory", "the container's count of memory kills rose", false});
-      v_.advice = "fewer workers, smaller prefetch, or a larger memory limit";
-    } else if (!exit.empty()) {
-      cause = exit + ", without a message in the log";
-      if (contains(exit, "signal 9"))
-        v_.advice = "killed from outside: dmesg -T | grep -i 'killed process' tells whether memory ran out";
-    } else {
-      cause = "gone: ended without an error message, perhaps killed";
-      if (series_.log_known)
-        v_.evidence.push_back({"log", "the log just ends: no error, no end mark", false});
-      v_.advice =
-          "look for the OOM killer: dmesg -T | grep -i -E 'killed process|xid'; or the scheduler's record";
-    }
-    if (!a_.roles.zombie_ranks.empty()) {
-      const ProcessView& zombie = (*series_.views.back().processes)[a_.roles.zombie_ranks.front()];
-      v_.evidence.push_back(
-          {"processes",
-           fmt::format("pid {} is defunct, its parent {} has not collected it", zombie.pid, zombie.parent),
-           false});
-    }
-    for (const std::size_t i : a_.roles.launchers)
-      v_.evidence.push_back(
-          {"processes",
-           fmt::format("the launcher (pid {}) is still there", (*series_.views.back().processes)[i].pid),
-           false});
-    if (!v_.orphans.empty()) cause += "; " + orphans_text();
-    if (v_.resume_step >= 0) {
-      cause += fmt::format("; resume from {}", v_.resume_step);
-      if (v_.lost_steps >= 0)
-        cause += fmt::format(", {} step{} lost", v_.lost_steps, v_.lost_steps == 1 ? "" : "s");
-    }
-    v_.next = dead_next();
-    return done(RunState::kDead, cause);
-  }
-
-  /// The kernel's word that a process of this run was killed for memory.
-  const KernelLine* kernel_killed() const {
-    if (!series_.kernel) return nullptr;
-    for (const KernelLine& line : *series_.kernel)
-      if (line.kind == KernelLine::Kind::kKilledForMemory)
-        for (const RunView& view : series_.views)
-          if (view.processes)
-            for (const ProcessView& process : *view.processes)
-              if (process.pid == line.pid) return &line;
-    return nullptr;
-  }
-
-  std::string orphans_text() {
-    std::vector<std::int64_t> pids;
-    double bytes = 0;
-    for (const OrphanSeen& orphan : v_.orphans) {
-      pids.push_back(orphan.pid);
-      if (!std::isnan(orphan.device_bytes)) bytes += orphan.device_bytes;
-      v_.evidence.push_back({"orphans",
-                             fmt::format("orphan {} ({}){}", orphan.pid, orphan.command,
-                                         std::isnan(orphan.device_bytes)
-                                             ? ""
-                                             : fmt::format(" holds {:.1f} GiB on GPU {}",
-                                                           orphan.device_bytes / (1 << 30), orphan.device)),
-                             false});
-    }
-    std::string text = fmt::format("orphan{} {} left", pids.size() == 1 ? "" : "s", fmt::join(pids, " and "));
-    if (bytes > 0) text += fmt::format(", holding {:.1f} GiB of GPU memory", bytes / (1 << 30));
-    return text;
-  }
-
-  std::string dead_next() const {
-    if (!v_.orphans.empty()) {
-      std::string pids;
-      for (const OrphanSeen& orphan : v_.orphans) pids += " " + std::to_string(orphan.pid);
-      return "eaglet orphans (proof), then end them by id: kill" + pids;
-    }
-    if (v_.resume_step >= 0) return "start the same command again; it resumes from " + v_.resume_path;
-    return series_.log_path.empty() ? "" : "tail -50 " + series_.log_path;
-  }
-
-  static std::string advice_for(const LogError& error) {
-    if (error.kind == "out_of_memory")
-      return "lower max_seq_len or the batch, or chunk the loss over the vocabulary";
-    if (error.kind == "collective_timeout")
-      return "find the rank that is behind (lowest SeqNum); its own log says why";
-    if (error.kind == "bus_error")
-      return "shared memory is full: enlarge /dev/shm (--shm-size) or use fewer workers";
-    if (error.kind == "disk_full") return "free space where checkpoints go, then resume";
-    if (error.kind == "port_taken")
-      return "another process listens there (eaglet orphans; ss -ltnp): end it, or set another MASTER_PORT";
-    if (error.kind == "device_error") return "look at dmesg for Xid; run once with CUDA_LAUNCH_BLOCKING=1";
-    if (contains(error.text, "-9") || error.kind == "killed")
-      return "killed from outside: dmesg -T | grep -i 'killed process' tells whether memory ran out";
-    return {};
-  }
-
-  // ---- the run is there
-  // ------------------------------------------------------------------------------------
-
   StateVerdict alive() {
     const int progress = kinds(v_.evidence, true), stall = kinds(v_.evidence, false);
     const bool begun = a_.last_step >= 0 || series_.log.records > 0 || v_.phase == Phase::kTrain ||
@@ -343,7 +174,8 @@ class StateRule {
   /// A log that grows in whole blocks is written late, not stopped.
   bool held_back() const {
     const double bytes = series_.views.back().log.bytes;
-    return series_.log_known && (bytes == 0 || std::fmod(bytes, 4096) == 0);
+    const bool tracked = !std::isnan(series_.views.back().log.metric_time);
+    return series_.log_known && !tracked && (bytes == 0 || std::fmod(bytes, 4096) == 0);
   }
 
   StateVerdict moving(bool begun) {

@@ -13,13 +13,15 @@
 #include "base/files.h"
 #include "monitor/activity.h"
 #include "monitor/data_look.h"
+#include "monitor/open_data.h"
 #include "monitor/port_look.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
 namespace {
 
-constexpr double kScanEverySeconds = 5, kFilesEverySeconds = 5;
+constexpr double kScanEverySeconds = 5, kFilesEverySeconds = 5, kDataEverySeconds = 30,
+                 kConfigSettlesSeconds = 10;
 constexpr double kDenseSeconds = 60, kSparseSeconds = 10, kKeptSeconds = 900;
 constexpr std::size_t kMostFiles = 4000;
 
@@ -187,7 +189,7 @@ void Sampler::read_files(RunView* view) {
     find_files(reader_, {tree_.begin(), tree_.end()}, &target_);
     files_.clear();
     if (!target_.output_dir.empty()) list_files(target_.output_dir, 3, &files_);
-    if (!series_.views.empty()) look_at_data(RunConfig(series_), files_, &series_.data);
+    look_for_data(view->monotonic);
   }
   series_.output_dir = target_.output_dir;
   if (target_.output_dir.empty()) return;
@@ -209,6 +211,17 @@ void Sampler::read_files(RunView* view) {
   view->status_updated = mtime_of(target_.status_path);
 }
 
+/// Which data the run reads, and what that is. Files are opened as the run goes on: asked until some are
+/// seen.
+void Sampler::look_for_data(double now) {
+  if (series_.data_from.folder.empty() && now >= next_data_) {
+    next_data_ = now + kDataEverySeconds;
+    series_.data_from = find_open_data(reader_, {tree_.begin(), tree_.end()}, target_.output_dir);
+  }
+  if (!series_.views.empty())
+    look_at_data(RunConfig(series_), files_, series_.data_from.folder, &series_.data);
+}
+
 void Sampler::read_log(RunView* view) {
   if (!target_.launch_path.empty())
     if (auto record = read_json_file(target_.launch_path); record.ok() && record->is_object()) {
@@ -221,25 +234,50 @@ void Sampler::read_log(RunView* view) {
   // No metric in the text: the event files may have them, or the trainer's own tables.
   events_.poll(files_);
   if (!events_.any()) tables_.poll(files_);
-  if (!events_.any() && !tables_.any()) return;
-  LogFacts facts = events_.any() ? events_.facts() : tables_.facts();
+  if (!events_.any() && !tables_.any()) read_trackio(view->monotonic);
+  if (!events_.any() && !tables_.any() && !trackio_.any()) return;
+  LogFacts facts = events_.any() ? events_.facts() : tables_.any() ? tables_.facts() : trackio_.facts();
   facts.errors = series_.log.errors;
   facts.finished = series_.log.finished;
   facts.last_lines = series_.log.last_lines;
   series_.log = std::move(facts);
   series_.log_known = true;
   view->log.last_step = series_.log.last_step;
+  if (!trackio_.any()) return;
+  view->log.metric_time = trackio_.newest_time();
+  view->log.records = series_.log.records;
+  if (view->log.known) return;
+  view->log.known = true;  // no text: the tracker's records are all there is
+  view->log.bytes = 0;
+  view->log.mtime = trackio_.newest_time();
+}
+
+/// Asked again each few seconds: the file may come later than the run.
+void Sampler::read_trackio(double now) {
+  if (trackio_path_.empty() && now >= next_trackio_) {
+    next_trackio_ = now + kFilesEverySeconds;
+    trackio_path_ =
+        find_trackio_file(target_.databases, series_.environment, target_.output_dir, series_.run_began);
+  }
+  if (trackio_path_.empty()) return;
+  trackio_.poll(trackio_path_);
+  if (!trackio_.trouble().empty())
+    series_.log_read_note = "Trackio's " + trackio_path_ + " is not read: " + trackio_.trouble();
 }
 
 void Sampler::read_text_log(RunView* view) {
   const bool own_records = target_.log_path.size() > 10 && target_.log_path.ends_with("/log.jsonl");
   series_.log_deleted = target_.log_deleted && !own_records;
-  if (target_.log_path.empty()) return;
+  if (target_.log_path.empty()) {
+    series_.log = LogFacts();  // what other files told last time
+    return;
+  }
   if (log_ == nullptr || log_->path() != target_.log_path) log_ = std::make_unique<LogTail>(target_.log_path);
-  if (!log_->poll()) return;
+  const bool there = log_->poll();
+  series_.log = log_->facts();
+  if (!there) return;
   series_.log_known = true;
   series_.log_path = target_.log_path;
-  series_.log = log_->facts();
   series_.log_read_note = log_->note();
   view->log = log_->moment();
 }
@@ -256,9 +294,15 @@ void Sampler::read_config() {
     series_.config = simple_yaml(*text);
   } else {
     auto config = read_json_file(target_.config_path);
-    if (!config.ok()) return;
+    if (!config.ok()) {
+      // One that was touched a moment ago may be half written yet.
+      const bool settled = wall_seconds() - mtime > kConfigSettlesSeconds;
+      series_.config_error = settled ? target_.config_path + " cannot be read as JSON" : "";
+      return;
+    }
     series_.config = std::move(*config);
   }
+  series_.config_error.clear();
   series_.config_mtime = mtime;
   series_.config_path = target_.config_path;
 }

@@ -13,6 +13,7 @@
 #include "monitor/proc_reader.h"
 #include "monitor/slow_signals.h"
 #include "monitor/target.h"
+#include "monitor/trackio_tail.h"
 
 namespace eaglet::monitor {
 
@@ -39,8 +40,10 @@ class Sampler {
  private:
   void read_processes(RunView* view);
   void read_files(RunView* view);
+  void look_for_data(double now);
   void read_log(RunView* view);
   void read_text_log(RunView* view);
+  void read_trackio(double now);
   void read_config();
   struct Known {  // what does not change in a process's life
     double start_time = kNotKnown;
@@ -56,6 +59,8 @@ class Sampler {
   std::unique_ptr<LogTail> log_;
   EventTail events_;
   MetricTables tables_;
+  TrackioTail trackio_;
+  std::string trackio_path_;
   SlowSignals slow_;
   OwnDevices own_devices_;
   std::set<std::string> visible_devices_;  // as CUDA_VISIBLE_DEVICES of its processes names them
@@ -63,7 +68,7 @@ class Sampler {
   std::set<std::int64_t> tree_;
   std::map<std::int64_t, Known> known_;
   std::vector<FileView> files_;
-  double next_scan_ = -1, next_files_ = -1;
+  double next_scan_ = -1, next_files_ = -1, next_data_ = -1, next_trackio_ = -1;
 };
 
 /// Drops views that are too old, and of those of the minutes before the last one all but one in ten seconds.

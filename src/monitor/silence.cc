@@ -41,12 +41,21 @@ std::string buffered_text(const RunSeries& series, double written, double silent
   return text + " - not a fault; do not kill it, the unwritten tail would be lost";
 }
 
+/// ", first step expected by 14:32:10Z", as the phase allows.
+std::string expected_by(const RunSeries& series, const Activity& activity, Phase phase,
+                        const Thresholds& thresholds) {
+  const double silent = std::isnan(activity.silent_seconds) ? activity.age_seconds : activity.silent_seconds;
+  const double until = series.views.back().wall + allowed_silence(phase, series, thresholds) - silent;
+  if (std::isnan(until) || until < series.views.back().wall || series.log.records > 0) return {};
+  return ", first step expected by " + rfc3339_utc(until).substr(11, 8) + "Z";
+}
+
 }  // namespace
 
 std::string explain_silence(const RunSeries& series, const Activity& activity, Phase phase,
                             const Thresholds& thresholds) {
   if (!series.log_known || series.views.empty() || activity.views < 2 || activity.ranks.empty()) return {};
-  if (activity.log_bytes_gained > 0) return {};
+  if (activity.log_bytes_gained > 0 || series.log_path.empty()) return {};
   const double silent = activity.log_silent_seconds;
   if (!std::isnan(silent) && silent < thresholds.stall_min_seconds) return {};
   const bool works = !spinning(activity, thresholds) && (activity.above_idle >= thresholds.spin_r ||
@@ -54,8 +63,8 @@ std::string explain_silence(const RunSeries& series, const Activity& activity, P
   if (!works) return {};
   const std::string since = std::isnan(silent) ? "" : " " + human_duration(silent);
   if (phase == Phase::kLoad || phase == Phase::kCompile || phase == Phase::kStart)
-    return fmt::format("log silent{}: nothing to say yet, the run is in its {} phase", since,
-                       phase_word(phase));
+    return fmt::format("log silent{}: nothing to say yet, the run is in its {} phase{}", since,
+                       phase_word(phase), expected_by(series, activity, phase, thresholds));
   if (series.log.lines > 0 && !series.log.bar_seen && series.log.records == 0 &&
       series.log.phase == LogPhase::kTrain && (activity.files_moved || !activity.checkpoints.empty()))
     return fmt::format(

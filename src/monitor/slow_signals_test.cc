@@ -212,7 +212,7 @@ TEST(DataLook, MapsAndLayersAreReadFromTheRunsOwnFiles) {
   RunSeries series;
   series.config = Json{{"data_path", dir + "/data"}, {"hidden_size", 8}};
   const std::vector<FileView> files = {{1, 1, step + "/model.safetensors"}};
-  look_at_data(RunConfig(series), files, &series.data);
+  look_at_data(RunConfig(series), files, "", &series.data);
   EXPECT_EQ(series.data.draft_ids, 3);
   EXPECT_EQ(series.data.target_ids, 3);
   EXPECT_TRUE(series.data.maps_agree);
@@ -221,12 +221,14 @@ TEST(DataLook, MapsAndLayersAreReadFromTheRunsOwnFiles) {
   d2t = {1, 1, 3};  // ids 1, 2, 5: not those of t2d
   ASSERT_TRUE(save().ok());
   DataSeen again;
-  look_at_data(RunConfig(series), files, &again);
+  look_at_data(RunConfig(series), files, "", &again);
   EXPECT_EQ(again.draft_ids, 3);
   EXPECT_FALSE(again.maps_agree);
   DataSeen none;
-  look_at_data(RunConfig(RunSeries()), {{1, 1, "/nowhere/checkpoint-1/model.safetensors"}}, &none);
+  look_at_data(RunConfig(RunSeries()), {{1, 1, "/nowhere/checkpoint-1/model.safetensors"}}, "", &none);
   EXPECT_EQ(none.draft_ids, -1);
+  look_at_data(RunConfig(RunSeries()), {}, dir + "/data", &none);
+  EXPECT_EQ(none.layers, 4) << "no configuration: where its open files lie";
 }
 
 }  // namespace

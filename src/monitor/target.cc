@@ -304,6 +304,9 @@ void take_open_files(const ProcReader& reader, std::int64_t pid, Target* target,
       target->log_path = path;
     } else if (contains(path, "events.out.tfevents.") && target->output_dir.empty()) {
       target->output_dir = folder;
+    } else if (path.ends_with(".db") && std::find(target->databases.begin(), target->databases.end(), path) ==
+                                            target->databases.end()) {
+      target->databases.push_back(path);
     }
   }
 }

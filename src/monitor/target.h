@@ -14,7 +14,8 @@ struct Target {
   std::string name;
   std::vector<std::int64_t> roots;  // topmost processes: launcher or rank; empty when none lives
   std::string log_path, output_dir, config_path, status_path, launch_path;
-  bool log_deleted = false;  // the log was removed while open
+  std::vector<std::string> databases;  // SQLite files its processes have open for writing
+  bool log_deleted = false;            // the log was removed while open
 };
 
 /// What `text` means: a process id, a run directory, a log file, or a name (a run id of `eaglet launch`, else

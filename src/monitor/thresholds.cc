@@ -35,6 +35,7 @@ const std::vector<ThresholdEntry>& threshold_entries() {
                                                   EAGLET_THRESHOLD(artifact_seconds),
                                                   EAGLET_THRESHOLD(orphan_age_seconds),
                                                   EAGLET_THRESHOLD(stale_gpu_bytes),
+                                                  EAGLET_THRESHOLD(shared_busy_warn),
                                                   EAGLET_THRESHOLD(memory_change_bytes),
                                                   EAGLET_THRESHOLD(disk_free_checkpoints),
                                                   EAGLET_THRESHOLD(disk_free_warn),

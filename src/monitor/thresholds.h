@@ -20,6 +20,7 @@ struct Thresholds {
   double load_bytes_per_second = 100e6, save_bytes_per_second = 50e6, quiet_bytes_per_second = 10e3;
   double settle_seconds = 30, artifact_seconds = 120, orphan_age_seconds = 10;
   double stale_gpu_bytes = 1e9, memory_change_bytes = 64e6;
+  double shared_busy_warn = 10;  // percent of a GPU's time that another program may take
   double disk_free_checkpoints = 2, disk_free_warn = 0.10;
   double memory_crit = 0.95, shm_crit = 0.90, gpu_memory_warn = 0.97, gpu_memory_room = 0.6;
   double run_wait_warn = 0.20, throttled_warn = 0.10;

@@ -65,7 +65,8 @@ void set_headline(const Thresholds& thresholds, Verdict* verdict) {
 
 /// What is worth a word in one line only when it is bad; --all tells it always.
 bool is_detail(const Judgement& j) {
-  return j.name == "log" || j.name == "run_wait" || j.name == "memory_pressure" || j.name == "cpu_pressure";
+  return j.name == "log" || j.name == "run_wait" || j.name == "memory_pressure" || j.name == "cpu_pressure" ||
+         j.name == "data";
 }
 
 }  // namespace
@@ -97,6 +98,8 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
   append(&verdict.judgements, judge_learning(whole));
   append(&verdict.judgements, judge_outcome(whole));
   set_progress(series, config, &verdict);
+  if (const double vocabulary = config.number("draft_vocab_size").value_or(0); vocabulary >= 2)
+    verdict.uniform_loss = std::log(vocabulary);
   for (const Judgement& j : verdict.judgements) verdict.level = worse(verdict.level, j.level);
   set_headline(thresholds, &verdict);
   return verdict;

@@ -24,6 +24,7 @@ struct Verdict {
   LogFacts log;
   bool log_known = false;
   std::string log_path, output_dir;
+  double uniform_loss = kNotKnown;  // ln(draft vocabulary): what loss_0 of a uniform guess is
 };
 
 Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds);

@@ -96,6 +96,9 @@ Json devices_json(const Activity& a) {
                        {"power_w", number_or_null(d.power_w)},
                        {"limit_w", number_or_null(d.limit_w)},
                        {"power_above_idle_ratio", number_or_null(d.above_idle)},
+                       {"own_busy_pct", number_or_null(d.own_busy_pct)},
+                       {"foreign_busy_pct", number_or_null(d.foreign_busy_pct)},
+                       {"foreign_pid", d.foreign_pid < 0 ? Json(nullptr) : Json(d.foreign_pid)},
                        {"mem_used_bytes", number_or_null(d.used_bytes)},
                        {"mem_total_bytes", number_or_null(d.total_bytes)}});
   return devices;
@@ -213,7 +216,7 @@ std::string verdict_nagios(const Verdict& v) {
   std::string text = fmt::format("EAGLET {} - {} {}: {}", words[verdict_exit_code(v)], v.name,
                                  state_word(v.state.state), headline);
   std::string data;
-  if (!std::isnan(v.activity.power_w))
+  if (!std::isnan(v.activity.power_w) && !v.activity.devices.empty())
     data += fmt::format(" power={:.0f}W;;;0;{:.0f}", v.activity.power_w, v.activity.devices.front().limit_w);
   if (!std::isnan(v.activity.tree_cores)) data += fmt::format(" cores={:.2f}", v.activity.tree_cores);
   if (v.step >= 0) data += fmt::format(" step={}", v.step);

@@ -133,6 +133,8 @@ void fields(Io& io, DeviceActivity& d) {
   io("limit_w", d.limit_w), io("idle_w", d.idle_w), io("above_idle", d.above_idle);
   io("used_bytes", d.used_bytes);
   io("total_bytes", d.total_bytes), io("change_bytes", d.change_bytes), io("tensor_pct", d.tensor_pct);
+  io("own_busy_pct", d.own_busy_pct), io("foreign_busy_pct", d.foreign_busy_pct),
+      io("foreign_pid", d.foreign_pid);
 }
 template <class Io>
 void fields(Io& io, Judgement& j) {
@@ -178,7 +180,8 @@ void verdict_fields(Io& io, Verdict& v) {
       io.choice("level", v.level, Level::kUnknown);
   io("headline", v.headline), io("advice", v.advice), io("next", v.next), io("step", v.step);
   io("total_steps", v.total_steps), io("eta", v.eta_seconds), io("log_known", v.log_known);
-  io("log_path", v.log_path), io("output_dir", v.output_dir), log_fields(io, v.log);
+  io("log_path", v.log_path), io("output_dir", v.output_dir), io("uniform_loss", v.uniform_loss),
+      log_fields(io, v.log);
 }
 
 Json sample_json(const MetricSample& s) {
@@ -256,9 +259,11 @@ Status verdict_from_wire(const Json& wire, Verdict* verdict) {
   const auto metrics = wire.find("metrics");
   if (metrics == wire.end() || !metrics->is_object()) return {};
   for (const auto& [name, rows] : metrics->items())
-    if (rows.is_array() &&
-        (verdict->log.metrics.size() < kMostMetrics || verdict->log.metrics.count(name) != 0))
+    if (rows.is_array() && !rows.empty() &&
+        (verdict->log.metrics.size() < kMostMetrics || verdict->log.metrics.count(name) != 0)) {
       take_samples(rows, &verdict->log.metrics[name]);
+      if (verdict->log.metrics[name].empty()) verdict->log.metrics.erase(name);  // no row was one
+    }
   return {};
 }
 

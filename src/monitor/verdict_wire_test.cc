@@ -6,6 +6,7 @@
 
 #include "monitor/prometheus.h"
 #include "monitor/saved_views.h"
+#include "monitor/verdict_plain.h"
 #include "monitor/verdict_text.h"
 
 namespace eaglet::monitor {
@@ -81,6 +82,18 @@ TEST(VerdictWire, ForeignBytesAreRefusedOrIgnored) {
   EXPECT_EQ(verdict.activity.views, 0);
   EXPECT_EQ(verdict.log.last_lines.size(), 1u);
   EXPECT_LE(verdict.activity.roles.workers.size(), 100000u);
+}
+
+TEST(VerdictWire, ShapesThatNoWatcherSends) {
+  Verdict verdict;
+  Json wire = {
+      {"wire", kWireVersion}, {"power_w", 300}, {"metrics", {{"loss_0", Json::array()}, {"lr", {7}}}}};
+  ASSERT_TRUE(verdict_from_wire(wire, &verdict).ok());
+  EXPECT_TRUE(verdict.log.loss_names().empty()) << "a curve has a point";
+  EXPECT_EQ(verdict.log.metrics.count("lr"), 0u);
+  EXPECT_NE(verdict_nagios(verdict).find("EAGLET"), std::string::npos) << "power, and no device it is of";
+  EXPECT_EQ(verdict_plain(verdict), "");
+  EXPECT_EQ(plain_row({"a\tb\n", "", "c"}), "a b \t-\tc\n");
 }
 
 }  // namespace

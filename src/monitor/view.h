@@ -55,6 +55,7 @@ struct DeviceView {
 struct DeviceProcess {
   std::int64_t pid = -1, device = -1;
   double bytes = kNotKnown;
+  double busy_pct = kNotKnown;  // of the time, its kernels ran there
 };
 
 struct FileView {
@@ -108,6 +109,13 @@ struct DataSeen {
   std::int64_t rows = -1, tokens = -1;  // of that file: rows of states, token ids beside them
   std::string looked_at;                // the checkpoint whose maps were read last
   bool looked = false;
+  std::string looked_folder;  // of open files, when it was looked at last
+};
+
+/// The folder that a run's data files lie in, as its open files show (open_data.h). "": not seen.
+struct DataFrom {
+  std::string folder, filesystem;  // "NFS", "Lustre", ...; "": local
+  std::int64_t files = 0;          // of it, open or mapped at that moment
 };
 
 /// The port by which ranks find each other, and who listens there (port_look.h).
@@ -125,6 +133,7 @@ struct LogMoment {
   double bytes = kNotKnown, mtime = kNotKnown;
   double position = kNotKnown;  // of the writer's descriptor: local truth when the file lies on a network
   std::int64_t records = 0, last_step = -1;
+  double metric_time = kNotKnown;  // of the newest record of a tracker, where metrics come from one
 };
 
 /// The run at one moment. What is absent is unknown.
@@ -154,6 +163,7 @@ struct RunSeries {
   std::optional<Json> config;
   std::string config_path;
   double config_mtime = kNotKnown;
+  std::string config_error;                        // it is there and cannot be read as one
   std::map<std::string, std::string> environment;  // of rank 0, secrets left out
   std::optional<Json> launch_record;               // how a run of `eaglet launch` began and ended
   bool live = false;                               // from this machine now, not from saved views
@@ -161,6 +171,7 @@ struct RunSeries {
   std::vector<SlowPoint> slow;
   std::optional<std::vector<KernelLine>> kernel;  // since the run began; nullopt: not readable here
   DataSeen data;
+  DataFrom data_from;
   PortSeen port;
   std::map<std::int64_t, double>
       idle_watts;                        // by device: lowest minute seen without a process (idle_power.h)

@@ -1,0 +1,118 @@
+#include "monitor/trackio_tail.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "base/files.h"
+#include "base/test_directory.h"
+#include "monitor/sqlite_file.h"
+
+namespace eaglet::monitor {
+namespace {
+
+const std::string kFile = std::string(EAGLET_TESTDATA) + "/watch/trackio/draft.db";
+
+TEST(SqliteFile, RowsAndWhatIsWrong) {
+  const auto file = SqliteFile::open(kFile);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  std::vector<std::string> names;
+  EXPECT_TRUE(file->select("SELECT DISTINCT run_name, NULL FROM metrics WHERE step > ?1 ORDER BY id", {"5"},
+                           [&](const SqliteFile::Row& row) {
+                             EXPECT_EQ(row[1], "");
+                             names.emplace_back(row[0]);
+                           })
+                  .ok());
+  EXPECT_EQ(names, (std::vector<std::string>{"warm-1", "fresh-2"}));
+  const auto none = [](const SqliteFile::Row&) {};
+  EXPECT_EQ(file->select("SELECT nothing FROM metrics", {}, none).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(file->select("DELETE FROM metrics", {}, none).code(), StatusCode::kDataLoss) << "read only";
+  EXPECT_EQ(
+      file->select("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) FROM n", {},
+                   none)
+          .code(),
+      StatusCode::kDataLoss)
+      << "broken off";
+  EXPECT_FALSE(SqliteFile::open("/no/such/place.db").ok());
+}
+
+TEST(SqliteFile, AnyBytesAndAnyCutOfAFile) {
+  const std::string dir = test_directory() + "/odd name?#%";
+  std::filesystem::create_directories(dir);
+  const std::string path = dir + "/x.db", whole = *read_file(kFile);
+  const auto rows_of = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    const auto file = SqliteFile::open(path);
+    std::int64_t rows = 0;
+    if (file.ok())
+      (void)file->select("SELECT metrics FROM metrics", {}, [&](const SqliteFile::Row&) { ++rows; });
+    return rows;
+  };
+  EXPECT_EQ(rows_of(whole), 9);
+  for (std::size_t cut = 0; cut < whole.size(); cut += 97) EXPECT_LE(rows_of(whole.substr(0, cut)), 9);
+  EXPECT_EQ(
+      rows_of("not a database, though long enough for a header of one hundred bytes, which SQLite reads "
+              "before it says anything else about a file"),
+      0);
+  EXPECT_EQ(list_directory(dir)->size(), 1u) << "nothing was written beside it";
+}
+
+TEST(Trackio, TheNewestRunOfAProject) {
+  TrackioTail tail;
+  tail.poll(kFile);
+  ASSERT_TRUE(tail.any()) << tail.trouble();
+  const LogFacts facts = tail.facts();
+  const auto& loss = facts.series("loss_0");
+  ASSERT_EQ(loss.size(), 4u) << "of the run that logged last, not of the one before it";
+  EXPECT_EQ(loss[0].step, 0);
+  EXPECT_EQ(loss[0].value, 10.5);
+  EXPECT_EQ(facts.last_step, 30);
+  EXPECT_EQ(facts.series("lr").size(), 3u);
+  ASSERT_TRUE(facts.first_bad);
+  EXPECT_EQ(facts.first_bad->step, 30) << "\"NaN\" is how it keeps one";
+  EXPECT_EQ(facts.step_times.size(), 4u);
+  EXPECT_EQ(tail.newest_time(), 1772615460);
+}
+
+TEST(Trackio, WhatCannotBeReadIsSaidAndTriedAgain) {
+  const std::string path = test_directory() + "/p.db";
+  TrackioTail tail;
+  tail.poll(path);
+  EXPECT_FALSE(tail.any());
+  std::ofstream(path) << "half";
+  tail.poll(path);
+  EXPECT_FALSE(tail.any());
+  EXPECT_FALSE(tail.trouble().empty());
+  std::filesystem::copy_file(kFile, path, std::filesystem::copy_options::overwrite_existing);
+  tail.poll(path);
+  EXPECT_TRUE(tail.any());
+  EXPECT_EQ(tail.trouble(), "");
+}
+
+TEST(Trackio, WhereItsFileIs) {
+  const std::string dir = test_directory();
+  const auto put = [&](const std::string& name) {
+    std::filesystem::create_directories(std::filesystem::path(dir + name).parent_path());
+    std::ofstream(dir + name) << "x";
+    return dir + name;
+  };
+  const std::string mine = put("/home/.cache/huggingface/trackio/mine.db");
+  const std::map<std::string, std::string> home = {{"HOME", dir + "/home"}};
+  EXPECT_EQ(find_trackio_file({}, home, "", 1000), mine);
+  EXPECT_EQ(find_trackio_file({}, home, "", 4e9), "") << "older than the run";
+  EXPECT_EQ(find_trackio_file({"/x/optuna.db"}, home, "", 1000), mine);
+  const std::string other = put("/home/.cache/huggingface/trackio/other.db");
+  EXPECT_EQ(find_trackio_file({}, home, "", 1000), "") << "which of two is not to be told";
+  EXPECT_EQ(find_trackio_file({other}, home, "", 1000), other) << "but by what is open";
+  const std::string named = put("/t/p.db"), below = put("/out/trackio/p.db");
+  auto set = home;
+  set["TRACKIO_DIR"] = dir + "/t";
+  EXPECT_EQ(find_trackio_file({}, set, "", 1000), named);
+  EXPECT_EQ(find_trackio_file({}, {}, dir + "/out", kNotKnown), below) << "of a run that is gone";
+  EXPECT_EQ(find_trackio_file({}, {}, "", 1000), "");
+}
+
+}  // namespace
+}  // namespace eaglet::monitor
