@@ -37,7 +37,7 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         toy_target.write_target(f"{root}/toy.gguf")
         toy_target.write_conversations(f"{root}/conversations.jsonl")
-        must(run("extract", "--engine", "llama", "--model", f"{root}/toy.gguf", "--conversations", f"{root}/conversations.jsonl",
+        must(run("extract", "--model", f"{root}/toy.gguf", "--conversations", f"{root}/conversations.jsonl",
                  "--output-dir", f"{root}/states", "--threads", "1"))
         must(train(root, "stored", "--store", f"{root}/states"))
         online = ["--online", "--conversations", f"{root}/conversations.jsonl"]

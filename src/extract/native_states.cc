@@ -26,7 +26,30 @@ void keep_slot(std::int64_t tokens, std::int64_t slots, std::int64_t hidden, std
   });
 }
 
+// Runs the documents through all layers and keeps the header's, bf16 [tokens, slots, hidden], at `states`.
+Status capture(const std::vector<const std::vector<std::int32_t>*>& ids, std::int64_t tokens,
+               const StoreHeader& header, const std::function<void(std::int64_t)>& on_layer,
+               TargetForward* target, std::uint16_t* states) {
+  const std::int64_t hidden = header.hidden, slots = header.slots(), layers = header.target_layers;
+  return target->run(ids, layers, [&](std::int64_t k, const float* x) {
+    const auto found = std::find(header.aux_layers.begin(), header.aux_layers.end(), k);
+    if (found != header.aux_layers.end())
+      keep_slot(tokens, slots, hidden, found - header.aux_layers.begin(), x, states);
+    if (k == layers) keep_slot(tokens, slots, hidden, slots - 1, x, states);
+    if (k > 0 && on_layer) on_layer(k);
+    return Status();
+  });
+}
+
 }  // namespace
+
+Result<std::vector<std::uint16_t>> native_document_states(const std::vector<std::int32_t>& ids,
+                                                          const StoreHeader& header, TargetForward* target) {
+  std::vector<std::uint16_t> states(ids.size() * static_cast<std::size_t>(header.slots() * header.hidden));
+  EAGLET_RETURN_IF_ERROR(
+      capture({&ids}, static_cast<std::int64_t>(ids.size()), header, nullptr, target, states.data()));
+  return states;
+}
 
 Result<std::vector<NativePass>> plan_native_passes(const TargetForward& target,
                                                    const std::vector<Conversation>& documents,
@@ -72,23 +95,15 @@ Status run_native_pass(const NativePass& pass, const StoreHeader& header,
                        std::vector<Conversation>* documents,
                        const std::function<void(std::int64_t)>& on_layer, TargetForward* target,
                        StoreWriter* writer) {
-  const std::int64_t hidden = header.hidden, slots = header.slots(), layers = header.target_layers;
   std::vector<const std::vector<std::int32_t>*> ids;
   for (std::size_t i = pass.first; i < pass.first + pass.count; ++i)
     ids.push_back(&(*documents)[i].input_ids);
   SpillMemory memory;
-  const std::int64_t row = slots * hidden;
+  const std::int64_t row = header.slots() * header.hidden;
   EAGLET_RETURN_IF_ERROR(memory.reserve(
       target->spill_directory(), static_cast<std::uint64_t>(pass.tokens * row) * sizeof(std::uint16_t)));
   auto* states = memory.as<std::uint16_t>();
-  EAGLET_RETURN_IF_ERROR(target->run(ids, layers, [&](std::int64_t k, const float* x) {
-    const auto found = std::find(header.aux_layers.begin(), header.aux_layers.end(), k);
-    if (found != header.aux_layers.end())
-      keep_slot(pass.tokens, slots, hidden, found - header.aux_layers.begin(), x, states);
-    if (k == layers) keep_slot(pass.tokens, slots, hidden, slots - 1, x, states);
-    if (k > 0) on_layer(k);
-    return Status();
-  }));
+  EAGLET_RETURN_IF_ERROR(capture(ids, pass.tokens, header, on_layer, target, states));
   const std::uint16_t* at = states;
   for (std::size_t i = pass.first; i < pass.first + pass.count; ++i) {
     Conversation& document = (*documents)[i];

@@ -28,6 +28,10 @@ Result<std::vector<NativePass>> plan_native_passes(const TargetForward& target,
                                                    const std::vector<Conversation>& documents,
                                                    std::int64_t slots, std::uint64_t memory_bytes);
 
+/// bf16 [tokens, slots, hidden] of the header's layers and the last state, of one document.
+Result<std::vector<std::uint16_t>> native_document_states(const std::vector<std::int32_t>& ids,
+                                                          const StoreHeader& header, TargetForward* target);
+
 /// Runs one pass and appends its documents, in order, to the store: bf16 states of the header's layers and
 /// the last. `on_layer(k)` is told of each layer that is done. After a failure or a signal the store holds
 /// the earlier passes.

@@ -17,6 +17,9 @@ struct ForwardOptions {
   /// Products always run on tiles of 64 rows, the last filled up with zeros: a row's result is then the same
   /// bits whatever stands beside it. Otherwise the last tile is as short as it may be.
   bool deterministic = true;
+  /// Layers without experts stay packed in memory after the first pass, and so do the embeddings: for many
+  /// short passes.
+  bool keep_weights = false;
   std::string spill_directory = {};  // the rows of a pass lie in a file there; empty: in memory
 };
 

@@ -74,13 +74,16 @@ Status TargetForward::embed(const std::vector<const std::vector<std::int32_t>*>&
     if (id < 0 || id >= config_.vocab)
       return Status(StatusCode::kInvalidArgument, "a token id is outside the target's vocabulary",
                     tensors_.path());
-  EAGLET_ASSIGN_OR_RETURN(const auto table,
-                          tensors_.read("model.embed_tokens.weight", {config_.vocab, config_.hidden}));
+  if (kept_embeddings_.empty()) {
+    EAGLET_ASSIGN_OR_RETURN(kept_embeddings_,
+                            tensors_.read("model.embed_tokens.weight", {config_.vocab, config_.hidden}));
+  }
   tokens_ = static_cast<std::int64_t>(ids.size());
   const auto bytes = static_cast<std::uint64_t>(tokens_ * config_.hidden) * sizeof(float);
   EAGLET_RETURN_IF_ERROR(x_.reserve(options_.spill_directory, bytes));
   if (config_.experts.count > 0) EAGLET_RETURN_IF_ERROR(normed_.reserve(options_.spill_directory, bytes));
-  gather_rows(tokens_, config_.hidden, table.data(), ids.data(), x_.as<float>());
+  gather_rows(tokens_, config_.hidden, kept_embeddings_.data(), ids.data(), x_.as<float>());
+  if (!options_.keep_weights) std::vector<float>().swap(kept_embeddings_);
   chunks_ = chunk_documents(lengths, kChunkRows);
   return {};
 }
@@ -89,22 +92,40 @@ std::future<Result<LayerTensors>> TargetForward::read_ahead(std::int64_t layer) 
   return std::async(std::launch::async, [this, layer] { return read_layer(config_, layer, tensors_); });
 }
 
-void TargetForward::run_chunk(std::int64_t layer, const LayerTensors& weights, const DocumentChunk& chunk,
+Result<const TargetForward::PackedLayer*> TargetForward::pack(std::int64_t layer,
+                                                              std::future<Result<LayerTensors>>* read) {
+  PackedLayer& packed = keeps(layer) ? kept_[static_cast<std::size_t>(layer)] : under_way_;
+  if (packed.own != nullptr) return &packed;
+  Result<LayerTensors> weights = read->get();
+  if (!weights.ok()) return weights.status();
+  packed.tensors = std::move(*weights);
+  packed.products = &products_;
+  if (keeps(layer)) {
+    packed.own = std::make_unique<LayerProducts>(config_, options_);
+    packed.products = packed.own.get();
+  }
+  packed.products->load(&packed.tensors);
+  return &packed;
+}
+
+void TargetForward::run_chunk(std::int64_t layer, const PackedLayer& packed, const DocumentChunk& chunk,
                               LayerScratch* scratch) {
+  const LayerTensors& weights = packed.tensors;
+  const LayerProducts& products = *packed.products;
   float* x = x_.as<float>() + chunk.first_row * config_.hidden;
   if (config_.latent.kv_rank > 0)
-    latent_attention_layer(config_, rope_, weights, products_, chunk, x, scratch);
+    latent_attention_layer(config_, rope_, weights, products, chunk, x, scratch);
   else
-    attention_layer(config_, rope_, weights, products_, config_.window[static_cast<std::size_t>(layer)],
-                    chunk, x, scratch);
-  if (!has_experts(config_, layer)) mlp_layer(config_, weights, products_, chunk.rows, x, scratch);
+    attention_layer(config_, rope_, weights, products, config_.window[static_cast<std::size_t>(layer)], chunk,
+                    x, scratch);
+  if (!has_experts(config_, layer)) mlp_layer(config_, weights, products, chunk.rows, x, scratch);
   x_.release(static_cast<std::uint64_t>(chunk.first_row * config_.hidden) * sizeof(float),
              static_cast<std::uint64_t>(chunk.rows * config_.hidden) * sizeof(float));
 }
 
 // A thread takes a whole chunk through the layer: products of so few rows are over too soon for threads to
 // share one. A long document has all threads to itself. Which of the two it is hangs on the document alone.
-Status TargetForward::run_layer(std::int64_t layer, const LayerTensors& weights) {
+Status TargetForward::run_layer(std::int64_t layer, const PackedLayer& packed) {
   std::vector<const DocumentChunk*> side_by_side;
   for (const DocumentChunk& chunk : chunks_) {
     if (chunk.rows <= kChunkRows) {
@@ -112,17 +133,17 @@ Status TargetForward::run_layer(std::int64_t layer, const LayerTensors& weights)
       continue;
     }
     if (interrupted()) break;
-    run_chunk(layer, weights, chunk, &scratch_[0]);
+    run_chunk(layer, packed, chunk, &scratch_[0]);
   }
   parallel_items(static_cast<std::int64_t>(side_by_side.size()), [&](std::int64_t i, int thread) {
     if (!interrupted())
-      run_chunk(layer, weights, *side_by_side[static_cast<std::size_t>(i)],
+      run_chunk(layer, packed, *side_by_side[static_cast<std::size_t>(i)],
                 &scratch_[static_cast<std::size_t>(thread)]);
   });
   if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
   if (!has_experts(config_, layer)) return {};
-  EAGLET_RETURN_IF_ERROR(expert_layer(config_, layer, weights, tokens_, tensors_, products_, x_.as<float>(),
-                                      normed_.as<float>(), &scratch_));
+  EAGLET_RETURN_IF_ERROR(expert_layer(config_, layer, packed.tensors, tokens_, tensors_, *packed.products,
+                                      x_.as<float>(), normed_.as<float>(), &scratch_));
   const auto bytes = static_cast<std::uint64_t>(tokens_ * config_.hidden) * sizeof(float);
   x_.release(0, bytes);
   normed_.release(0, bytes);
@@ -134,13 +155,14 @@ Status TargetForward::run(const std::vector<const std::vector<std::int32_t>*>& d
   EAGLET_RETURN_IF_ERROR(embed(documents));
   EAGLET_RETURN_IF_ERROR(on_states(0, x_.as<float>()));
   std::future<Result<LayerTensors>> next;
-  if (last_layer > 0) next = read_ahead(0);
+  const auto begin_reading = [&](std::int64_t layer) {
+    if (layer < last_layer && !kept(layer)) next = read_ahead(layer);
+  };
+  begin_reading(0);
   for (std::int64_t layer = 0; layer < last_layer; ++layer) {
-    Result<LayerTensors> weights = next.get();
-    if (!weights.ok()) return weights.status();
-    products_.load(&*weights);
-    if (layer + 1 < last_layer) next = read_ahead(layer + 1);
-    EAGLET_RETURN_IF_ERROR(run_layer(layer, *weights));
+    EAGLET_ASSIGN_OR_RETURN(const PackedLayer* packed, pack(layer, &next));
+    begin_reading(layer + 1);
+    EAGLET_RETURN_IF_ERROR(run_layer(layer, *packed));
     EAGLET_RETURN_IF_ERROR(on_states(layer + 1, x_.as<float>()));
   }
   return {};

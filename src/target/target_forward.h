@@ -59,18 +59,31 @@ class TargetForward {
         options_(options),
         rope_(target_rope(config_)),
         products_(config_, options),
+        kept_(static_cast<std::size_t>(config_.num_layers)),
         scratch_(static_cast<std::size_t>(num_threads())) {}
   Status embed(const std::vector<const std::vector<std::int32_t>*>& documents);
   std::future<Result<LayerTensors>> read_ahead(std::int64_t layer);
-  Status run_layer(std::int64_t layer, const LayerTensors& weights);
-  void run_chunk(std::int64_t layer, const LayerTensors& weights, const DocumentChunk& chunk,
+  /// A layer ready to run: packed, and its norms and biases.
+  struct PackedLayer {
+    LayerTensors tensors;
+    LayerProducts* products = nullptr;
+    std::unique_ptr<LayerProducts> own;  // of a layer that is kept
+  };
+  bool keeps(std::int64_t layer) const { return options_.keep_weights && !has_experts(config_, layer); }
+  bool kept(std::int64_t layer) const { return kept_[static_cast<std::size_t>(layer)].own != nullptr; }
+  Result<const PackedLayer*> pack(std::int64_t layer, std::future<Result<LayerTensors>>* read);
+  Status run_layer(std::int64_t layer, const PackedLayer& packed);
+  void run_chunk(std::int64_t layer, const PackedLayer& packed, const DocumentChunk& chunk,
                  LayerScratch* scratch);
 
   TargetConfig config_;
   TargetTensors tensors_;
   ForwardOptions options_;
   TargetRope rope_;
-  LayerProducts products_;
+  LayerProducts products_;  // of the layer that is under way, unless it is kept
+  PackedLayer under_way_;
+  std::vector<PackedLayer> kept_;
+  std::vector<float> kept_embeddings_;
   SpillMemory x_, normed_;  // of the pass, fp32 [tokens, hidden]
   std::int64_t tokens_ = 0;
   std::vector<DocumentChunk> chunks_;
