@@ -84,6 +84,11 @@ def every_kind_of_folder(root):
         small = must(extract(f"{TARGETS}/{kind}", f"{root}/c.jsonl", f"{root}/{kind}-small", "--memory", "12M"))
         assert store == read_store(f"{root}/{kind}-small")  # to the bit
         assert re.search(r"\d+ pass", small.stderr), small.stderr
+        spilled = must(extract(f"{TARGETS}/{kind}", f"{root}/c.jsonl", f"{root}/{kind}-spilled", "--memory", "12M", "--spill", root))
+        assert store == read_store(f"{root}/{kind}-spilled")
+        assert " 1 pass of up to " in spilled.stderr, spilled.stderr
+        assert not [name for name in os.listdir(root) if name.startswith("eaglet-spill")]
+    refused(extract(f"{TARGETS}/qwen3", f"{root}/c.jsonl", f"{root}/x", "--spill", f"{root}/nowhere"), 66, "nowhere")
 
 
 def short_tiles(root):
@@ -119,8 +124,8 @@ def flags_without_effect(root):
     write_documents(f"{root}/c.jsonl", 96, 2)
     folder = (f"{TARGETS}/llama_tied", f"{root}/c.jsonl", f"{root}/x")
     refused(extract(*folder, "--weights", "f16"), 64, "--weights", "--engine llama")
-    for flag in (("--memory", "4G"), ("--compute-type", "f32"), ("--no-deterministic",)):
-        refused(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/x", *flag), 64, "--engine native")
+    for flag in (("--memory", "4G"), ("--compute-type", "f32"), ("--no-deterministic",), ("--spill", root)):
+        refused(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/x", "--engine", "llama", *flag), 64, "--engine native")
     refused(extract(*folder, "--concurrency", "4"), 64, "--concurrency", "--server")
     refused(extract(*folder, "--accept-doubtful"), 64, "--accept-doubtful", "--from")
     refused(run("extract", "--from", "vllm", root, "--conversations", f"{root}/c.jsonl", "--threads", "2"), 64, "--threads")
@@ -135,6 +140,11 @@ def as_libllama(root):
     for engine in ("llama", "native"):
         must(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/{engine}", "--engine", engine, *(("--compute-type", "f32") if engine == "native" else ())))
     close(read_store(f"{root}/llama"), read_store(f"{root}/native"), 0.02)
+    # By itself: our own forward where it knows the model, but a store stays with what began it.
+    assert "engine native" in must(extract(f"{root}/toy.gguf", f"{root}/toy.jsonl", f"{root}/auto")).stderr
+    toy_target.write_conversations(f"{root}/more.jsonl", 26)
+    assert "engine native" not in must(extract(f"{root}/toy.gguf", f"{root}/more.jsonl", f"{root}/llama")).stderr
+    assert len(read_store(f"{root}/llama")) == len(read_store(f"{root}/auto")) + 2
 
 
 def killed(root):

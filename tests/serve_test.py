@@ -50,8 +50,9 @@ def last_checkpoint(root):
 def prepare(root):
     toy_target.write_target(f"{root}/toy.gguf")
     write_prompts(f"{root}/prompts.jsonl")
+    # libllama's answers: random numbers have near ties, and what is walked must be the text that llama.cpp serves.
     must("generate", "--model", f"{root}/toy.gguf", "--prompts", f"{root}/prompts.jsonl", "--output", f"{root}/answers.jsonl",
-         "--max-tokens", 60, "--threads", 1)
+         "--max-tokens", 60, "--threads", 1, "--engine", "llama")
     must("extract", "--model", f"{root}/toy.gguf", "--conversations", f"{root}/answers.jsonl", "--output-dir", f"{root}/states",
          "--threads", 1)
     must("train", "--store", f"{root}/states", "--model", f"{root}/toy.gguf", "--output-dir", f"{root}/draft", "--max-seq-len", 256,

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/memory_amount.h"
 #include "base/rng.h"
 #include "device/compute_type.h"
 #include "device/threads.h"

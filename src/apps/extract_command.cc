@@ -105,6 +105,11 @@ void add_common_flags(CLI::App& app, ExtractOptions* o) {
       ->capture_default_str();
   app.add_option("--memory", o->memory,
                  "native: weights and activations at once, for example 4G (half of what is free)");
+  app.add_option(
+         "--spill", o->spill_directory,
+         "native: the rows of a pass lie in a file in this folder, so that a pass may be longer than memory; "
+         "the file has no name and is gone when the program is")
+      ->type_name("DIR");
   app.add_flag("--force", o->force, "go on although the disk seems too small");
 }
 
@@ -183,7 +188,7 @@ Status run_take_in(ExtractFlags* flags, Context& context) {
 
 // Flags by what they belong to; one that would have no effect is refused, not passed over.
 using FlagNames = std::vector<const char*>;
-const FlagNames kOfNative = {"--compute-type", "--deterministic", "--memory"};
+const FlagNames kOfNative = {"--compute-type", "--deterministic", "--memory", "--spill"};
 const FlagNames kOfLlama = {"--weights"};
 const FlagNames kOfEmbedded = {"--engine", "--threads"};
 const FlagNames kOfServer = {"--states-dir", "--served-model", "--server-kind", "--api-key-env",

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "apps/command.h"
+#include "apps/keep_states.h"
 #include "apps/stage_json.h"
 #include "generate/generate.h"
 
@@ -79,14 +80,66 @@ void add_server_options(CLI::App& app, GenerateOptions& options) {
       ->type_name("JSON");
 }
 
+const std::vector<const char*> kEmbeddedOnly = {
+    "--top-k",    "--min-p",  "--repetition-penalty", "--engine", "--tokenizer", "--keep-states",
+    "--parallel", "--memory", "--compute-type",       "--weights"};
+
+void add_embedded_options(CLI::App& app, GenerateOptions& o) {
+  app.add_option("--top-k", o.top_k, "draw from so many of the likeliest tokens (0: all)");
+  app.add_option("--min-p", o.min_p,
+                 "draw from tokens of at least this share of the likeliest one's probability");
+  app.add_option("--repetition-penalty", o.repetition_penalty,
+                 "divides the logits of tokens that prompt or answer have already (1: no penalty)");
+  app.add_option(
+         "--engine", o.engine,
+         "what runs the target: native (all weights in memory, many sequences at once), llama (libllama), or "
+         "auto: native where it knows the model and the memory holds it")
+      ->capture_default_str();
+  app.add_option("--tokenizer", o.tokenizer_path,
+                 "native, with a transformers folder: a GGUF whose tokenizer and chat template are used")
+      ->type_name("FILE");
+  app.add_option("--parallel", o.parallel, "prompts answered together (64 native, 16 with libllama)");
+  app.add_option("--memory", o.memory, "native: weights and caches, for example 4G (half of what is free)");
+  app.add_option("--compute-type", o.compute_type,
+                 "native: products in f32 or bf16 (sums are fp32); auto: bf16 where the processor has it")
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, "0: all cores")->capture_default_str();
+  app.add_option("--weights", o.weights,
+                 "libllama: arithmetic for a quantised target: auto, stored, f16, f32")
+      ->capture_default_str();
+}
+
+const std::vector<const char*> kOfKeptStates = {"--target-layer-ids", "--store-dtype", "--drop-unsupervised",
+                                                "--max-seq-len"};
+
+void add_keep_options(CLI::App& app, ExtractOptions& states) {
+  app.add_option(
+         "--keep-states", states.store_path,
+         "native: also write the states of prompt and answer into this store, as extract would make it")
+      ->type_name("DIR");
+  app.add_option("--target-layer-ids", states.target_layer_ids, "layers to keep (default 2, n/2, n-3)")
+      ->delimiter(',');
+  app.add_option("--store-dtype", states.store_dtype, "of the kept states: bf16, bf16-lossless, fp8");
+  app.add_flag("--drop-unsupervised", states.drop_unsupervised, "no states that no drafting step can reach");
+  app.add_option("--max-seq-len", states.max_seq_len, "cut kept states to so many tokens (0: no cut)");
+}
+
 /// What cannot be told by one option alone.
-Status check_together(const GenerateOptions& options) {
+Status check_together(const CLI::App& app, const GenerateOptions& options) {
   const auto usage = [](const char* what, const char* todo) {
     return Status(StatusCode::kUsage, what, "eaglet generate", todo);
   };
   if (options.servers.empty() && options.model_path.empty())
     return usage("neither --model nor --server is given",
                  "give the target's GGUF, or the address of a server");
+  for (const char* flag : kOfKeptStates)
+    if (app.count("--keep-states") == 0 && app.count(flag) > 0)
+      return Status(StatusCode::kUsage, std::string(flag) + " has no effect without --keep-states",
+                    "eaglet generate", "leave it out");
+  for (const char* flag : kEmbeddedOnly)
+    if (!options.servers.empty() && app.count(flag) > 0)
+      return Status(StatusCode::kUsage, std::string(flag) + " has no effect with --server", "eaglet generate",
+                    "leave it out; further sampling settings of a server go into --request-json");
   if (options.servers.empty() && options.served.regenerate != "none")
     return usage("--regenerate needs --server", "the embedded model answers what a prompt ends with");
   return {};
@@ -107,8 +160,9 @@ Run add_generate(CLI::App& app) {
       "  eaglet generate --server http://gpu1:8000 --prompts talks.json.gz --output c.jsonl --regenerate "
       "all");
   auto options = std::make_shared<GenerateOptions>();
-  app.add_option("--model", options->model_path,
-                 "the target, a GGUF file; with --server only where a tokenizer is needed");
+  app.add_option(
+      "--model", options->model_path,
+      "the target, a GGUF file or a transformers folder; with --server only where a tokenizer is needed");
   app.add_option("--prompts", options->prompts_path,
                  "prompts or conversations: JSON lines or one JSON list, plain, gz or zst")
       ->required();
@@ -119,20 +173,26 @@ Run add_generate(CLI::App& app) {
   app.add_option("--temperature", options->temperature, "0: greedy")->capture_default_str();
   app.add_option("--top-p", options->top_p, "share of probability to draw from")->capture_default_str();
   app.add_option("--seed", options->seed, "for temperature > 0")->capture_default_str();
-  app.add_option("--parallel", options->parallel, "prompts answered together")->capture_default_str();
-  app.add_option("--threads", options->threads, "0: all cores")->capture_default_str();
-  app.add_option("--weights", options->weights, "arithmetic for a quantised target: auto, stored, f16, f32")
-      ->capture_default_str();
+  add_embedded_options(app, *options);
+  auto states = std::make_shared<ExtractOptions>();
+  add_keep_options(app, *states);
   add_server_options(app, *options);
-  return [options](Context& context) -> Status {
-    EAGLET_RETURN_IF_ERROR(check_together(*options));
+  return [options, states, &app](Context& context) -> Status {
+    EAGLET_RETURN_IF_ERROR(check_together(app, *options));
+    StatesKeeper keeper;
+    states->model_path = options->model_path;
+    if (!states->store_path.empty()) EAGLET_RETURN_IF_ERROR(keeper.attach(*states, true, options.get()));
     EAGLET_ASSIGN_OR_RETURN(const GenerateReport report, generate(*options, *context.progress));
+    EAGLET_ASSIGN_OR_RETURN(const std::int64_t kept, keeper.finish());
     if (!context.json) {
       print(report, *options);
+      if (!states->store_path.empty())
+        fmt::print("  states of {} answers kept in {}\n", kept, states->store_path);
       return Status();
     }
     Json json = {{"schema", 1}, {"output", options->output_path}};
     json.update(generate_json(report));
+    if (!states->store_path.empty()) json["states_kept"] = kept;
     fmt::print("{}\n", json.dump(2));
     return Status();
   };

@@ -169,6 +169,14 @@ std::vector<RecipeField> Recipe::fields() {
       {"generate", "seed", &g.seed},
       {"generate", "parallel", &g.parallel},
       {"generate", "weights", &g.weights},
+      {"generate", "engine", &g.engine},
+      {"generate", "compute_type", &g.compute_type},
+      {"generate", "memory", &g.memory},
+      {"generate", "tokenizer", &g.tokenizer_path, true},
+      {"generate", "keep_states", &keep_states},
+      {"generate", "top_k", &g.top_k},
+      {"generate", "min_p", &g.min_p},
+      {"generate", "repetition_penalty", &g.repetition_penalty},
       {"generate", "server", &g.servers},
       {"generate", "served_model", &g.served.model},
       {"generate", "server_kind", &g.served.kind},
@@ -189,6 +197,7 @@ std::vector<RecipeField> Recipe::fields() {
       {"extract", "store_dtype", &x.store_dtype},
       {"extract", "drop_unsupervised", &x.drop_unsupervised},
       {"extract", "weights", &x.weights},
+      {"extract", "spill", &x.spill_directory},
       {"extract", "server", &x.servers},
       {"extract", "states_dir", &x.server.states_dir, true},
       {"extract", "served_model", &x.server.model},
@@ -329,7 +338,7 @@ Status Recipe::check() const {
     return Status(StatusCode::kConfig, "the recipe names both prompts and conversations", {},
                   "keep one: prompts are answered first, conversations are taken as they are");
   EAGLET_RETURN_IF_ERROR(must_be_at_least("generate.max_tokens", generate.max_tokens, 1));
-  EAGLET_RETURN_IF_ERROR(must_be_at_least("generate.parallel", generate.parallel, 1));
+  EAGLET_RETURN_IF_ERROR(must_be_at_least("generate.parallel", generate.parallel, 0));
   EAGLET_RETURN_IF_ERROR(must_be_at_least("train.max_seq_len", train.max_seq_len, 2));
   EAGLET_RETURN_IF_ERROR(must_be_at_least("train.ttt_steps", train.ttt_steps, 1));
   EAGLET_RETURN_IF_ERROR(must_be_at_least("train.draft_vocab_size", train.draft_vocab_size, 0));

@@ -36,6 +36,7 @@ class Recipe {
   std::string prompts_path;
   std::string conversations_path;  // given answers: generate is skipped
   bool drop_states = false;
+  bool keep_states = true;  // the native engine's states, while it answers
   int threads = 0;
   std::string model_path;  // [model]
   GenerateOptions generate;

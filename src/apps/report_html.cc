@@ -97,12 +97,13 @@ std::string served_table(const Json& report) {
   std::string rows;
   for (const Json& length : report["served"])
     rows += fmt::format(
-        "<tr><td class=\"n\">{}</td><td class=\"n\">{:.3f}</td><td class=\"n\">{:.1f}</td><td "
-        "class=\"n\">{:.2f}x</td></tr>",
+        "<tr><td class=\"n\">{}</td><td class=\"n\">{:.3f}</td><td class=\"n\">{:.3f}</td><td "
+        "class=\"n\">{:.1f}</td><td class=\"n\">{:.2f}x</td></tr>",
         length.at("draft_length").get<int>(), length.at("tokens_per_pass").get<double>(),
-        length.at("tokens_per_second").get<double>(), length.at("speed_up").get<double>());
+        length.at("break_even_tokens_per_pass").get<double>(), length.at("tokens_per_second").get<double>(),
+        length.at("speed_up").get<double>());
   return "<h2>Served by llama.cpp, greedy</h2><table><tr><th class=\"n\">draft length</th><th "
-         "class=\"n\">tokens per pass</th>"
+         "class=\"n\">tokens per pass</th><th class=\"n\">break-even at</th>"
          "<th class=\"n\">tokens/s</th><th class=\"n\">against no draft</th></tr>" +
          rows + "</table>";
 }

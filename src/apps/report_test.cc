@@ -45,13 +45,15 @@ Json made_up_report(double speed_up) {
                  {"accepted_at", {200.0}},
                  {"passes", 800.0},
                  {"tokens_per_second", 80 * speed_up},
-                 {"speed_up", speed_up}},
+                 {"speed_up", speed_up},
+                 {"break_even_tokens_per_pass", 1.25 / speed_up}},
                 {{"draft_length", 2},
                  {"tokens_per_pass", 1.28},
                  {"accepted_at", {200.0, 40.0}},
                  {"passes", 780.0},
                  {"tokens_per_second", 30.0},
-                 {"speed_up", 0.375}}}},
+                 {"speed_up", 0.375},
+                 {"break_even_tokens_per_pass", 3.41}}}},
               {"draft", "export/draft-q8_0.gguf"},
               {"stages",
                {{{"stage", "generate"}, {"seconds", 61.0}, {"bytes", 5e5}},
@@ -93,10 +95,10 @@ TEST(Report, TableNamesEveryFact) {
   Json report = made_up_report(0.5);
   report["verdict"] = verdict(report);
   const std::string table = report_table(report, false);
-  for (const char* fact :
-       {"100 (40 cut by length)", "15000, 70.0 % supervised", "69.00 MB", "812 tokens/s", "0.250  0.050",
-        "1.300", "1.280 (draft length 2, 10 prompts)", "80.0", "40.0  (0.50x, 1.250 tokens per pass)",
-        "identical", "export/draft-q8_0.gguf", "Below break-even"})
+  for (const char* fact : {"100 (40 cut by length)", "15000, 70.0 % supervised", "69.00 MB", "812 tokens/s",
+                           "0.250  0.050", "1.300", "1.280 (draft length 2, 10 prompts)", "80.0",
+                           "40.0  (0.50x, 1.250 tokens per pass, break-even at 2.50)", "identical",
+                           "export/draft-q8_0.gguf", "Below break-even"})
     EXPECT_THAT(table, HasSubstr(fact));
   report["served_differences"] = 1;
   report["served_differences_not_ties"] = 1;

@@ -7,6 +7,7 @@
 
 #include "apps/cache_dir.h"
 #include "apps/evaluate_json.h"
+#include "apps/keep_states.h"
 #include "apps/stage_json.h"
 #include "apps/suggest.h"
 #include "base/clock.h"
@@ -134,7 +135,10 @@ Status RunPipeline::generate_answers() {
     options.prompts_path = paths_.prompts();
     options.output_path = paths_.conversations();
     options.threads = recipe_.threads;
+    StatesKeeper keeper;
+    if (keeps_states()) EAGLET_RETURN_IF_ERROR(keeper.attach(states_options(), false, &options));
     EAGLET_ASSIGN_OR_RETURN(const GenerateReport report, generate(options, progress_));
+    EAGLET_RETURN_IF_ERROR(keeper.finish().status());
     if (report.response_tokens == 0)
       return Status(StatusCode::kDataLoss, "all answers are empty: there is nothing to train on",
                     paths_.conversations(),
@@ -145,8 +149,19 @@ Status RunPipeline::generate_answers() {
 
 /// Keys of [generate] that answers do not depend on: how fast, from where.
 std::vector<std::string> RunPipeline::unrelated_to_answers() const {
-  std::vector<std::string> keys = {"parallel",    "server",  "api_key_env", "ca_file",
+  std::vector<std::string> keys = {"parallel",    "server",  "api_key_env", "ca_file",   "memory",
                                    "concurrency", "timeout", "tries",       "wait_ready"};
+  // What says nothing new: a run that was begun before they existed goes on.
+  const GenerateOptions usual, &g = recipe_.generate;
+  const std::pair<const char*, bool> newer[] = {{"engine", g.engine == usual.engine},
+                                                {"compute_type", g.compute_type == usual.compute_type},
+                                                {"tokenizer", g.tokenizer_path.empty()},
+                                                {"top_k", g.top_k == usual.top_k},
+                                                {"min_p", g.min_p == usual.min_p},
+                                                {"repetition_penalty", g.repetition_penalty == 1},
+                                                {"keep_states", true}};
+  for (const auto& [key, is_usual] : newer)
+    if (is_usual) keys.emplace_back(key);
   // Without a server the rest of its keys say nothing, and a run that was begun before they existed goes on.
   if (recipe_.generate.servers.empty())
     keys.insert(keys.end(), {"served_model", "server_kind", "expect_thinking", "regenerate", "cut",
@@ -201,10 +216,27 @@ Status RunPipeline::take_conversations() {
 /// How fast, and from which servers, says nothing about the states; that servers made them does.
 Json RunPipeline::extract_settings() const {
   Json settings = settings_of(
-      "extract", {"force", "shard_bytes", "server", "states_dir", "served_model", "server_kind",
+      "extract", {"force", "spill", "shard_bytes", "server", "states_dir", "served_model", "server_kind",
                   "api_key_env", "ca_file", "concurrency", "timeout", "tries", "wait_ready", "wait_seconds"});
   if (!recipe_.extract.servers.empty()) settings["made_by"] = "servers";
   return settings;
+}
+
+ExtractOptions RunPipeline::states_options() const {
+  ExtractOptions options = recipe_.extract;
+  options.model_path = recipe_.model_path;
+  options.conversations_path = paths_.conversations();
+  options.store_path = paths_.states();
+  options.threads = recipe_.threads;
+  // What generating kept and what is still to be made are of one kind.
+  if (keeps_states()) options.compute_type = recipe_.generate.compute_type;
+  return options;
+}
+
+/// The target runs once: the native engine's states are kept while it answers.
+bool RunPipeline::keeps_states() const {
+  return recipe_.keep_states && recipe_.generate.servers.empty() && recipe_.extract.servers.empty() &&
+         recipe_.extract.weights == "auto";
 }
 
 Status RunPipeline::extract_states() {
@@ -216,12 +248,7 @@ Status RunPipeline::extract_states() {
                        .inputs = {{"conversations", conversations}, {"model", model_identity_}},
                        .output = freed ? paths_.stages() + "/states-dropped" : paths_.states()};
   return do_stage(stage, [this]() -> Result<Json> {
-    ExtractOptions options = recipe_.extract;
-    options.model_path = recipe_.model_path;
-    options.conversations_path = paths_.conversations();
-    options.store_path = paths_.states();
-    options.threads = recipe_.threads;
-    EAGLET_ASSIGN_OR_RETURN(const ExtractReport report, extract(options, progress_));
+    EAGLET_ASSIGN_OR_RETURN(const ExtractReport report, extract(states_options(), progress_));
     return extract_json(report);
   });
 }

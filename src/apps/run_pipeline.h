@@ -43,6 +43,8 @@ class RunPipeline {
   std::vector<std::string> unrelated_to_answers() const;
   Json settings_of(const std::string& section, const std::vector<std::string>& without) const;
   Json extract_settings() const;
+  ExtractOptions states_options() const;
+  bool keeps_states() const;
   Status generate_answers();
   Status take_conversations();
   Status take_given_conversations();

@@ -77,6 +77,12 @@ const Json* headline_length(const Json& lengths, std::int64_t ttt_steps) {
   return best;
 }
 
+/// The tokens per pass at which a pass of this draft length, as long as it took here, gains nothing.
+double break_even(const Json& length, double plain_tokens_per_second) {
+  const double speed_up = ratio(length.at("tokens_per_second").get<double>(), plain_tokens_per_second);
+  return ratio(length.at("acceptance_length").get<double>(), speed_up);
+}
+
 void add_served(const Json& served, std::int64_t ttt_steps, Json* report) {
   const double plain = served.at("plain_tokens_per_second").get<double>();
   const Json* headline = headline_length(served.at("lengths"), ttt_steps);
@@ -87,7 +93,8 @@ void add_served(const Json& served, std::int64_t ttt_steps, Json* report) {
                     {"accepted_at", length.at("accepted_at")},
                     {"passes", length.at("passes")},
                     {"tokens_per_second", length.at("tokens_per_second")},
-                    {"speed_up", ratio(length.at("tokens_per_second").get<double>(), plain)}});
+                    {"speed_up", ratio(length.at("tokens_per_second").get<double>(), plain)},
+                    {"break_even_tokens_per_pass", break_even(length, plain)}});
   std::int64_t unexcused = 0;
   for (const Json& difference : served.at("differences"))
     unexcused += difference.at("excused_tie") == true ? 0 : 1;
@@ -171,7 +178,8 @@ std::string verdict(const Json& report) {
              "Below break-even here: at its best (draft length {}) the draft makes this target {:.2f}x as "
              "fast. "
              "Break-even at that length needs about {:.2f} tokens per pass, this draft reaches {:.2f}. ",
-             best.at("draft_length").get<int>(), speed(best), ratio(length, speed(best)), length) +
+             best.at("draft_length").get<int>(), speed(best),
+             best.at("break_even_tokens_per_pass").get<double>(), length) +
          beyond;
 }
 
@@ -205,9 +213,10 @@ std::string report_table(const Json& report, bool color) {
     line("tokens/s without the draft", fmt::format("{:.1f}", number("tokens_per_second_without_draft")));
     for (const Json& length : report.at("served"))
       line(fmt::format("tokens/s with it, draft length {}", length.at("draft_length").get<std::int64_t>()),
-           fmt::format("{:.1f}  ({:.2f}x, {:.3f} tokens per pass)",
+           fmt::format("{:.1f}  ({:.2f}x, {:.3f} tokens per pass, break-even at {:.2f})",
                        length.at("tokens_per_second").get<double>(), length.at("speed_up").get<double>(),
-                       length.at("tokens_per_pass").get<double>()));
+                       length.at("tokens_per_pass").get<double>(),
+                       length.at("break_even_tokens_per_pass").get<double>()));
     const auto differences = report.at("served_differences").get<std::int64_t>();
     const auto real = report.at("served_differences_not_ties").get<std::int64_t>();
     line("served text",

@@ -56,15 +56,15 @@ Json prepare_json(const PrepareReport& r) {
 
 Json extract_json(const ExtractReport& r) {
   Json json = {{"documents", r.documents},
-          {"already_done", r.already_done},
-          {"broken_lines", r.broken_lines},
-          {"skipped_empty", r.skipped_empty},
-          {"cut_away", r.cut_away},
-          {"tokens", r.tokens},
-          {"supervised_tokens", r.supervised_tokens},
-          {"state_bytes", r.state_bytes},
-          {"seconds", r.seconds},
-          {"tokens_per_second", r.tokens_per_second}};
+               {"already_done", r.already_done},
+               {"broken_lines", r.broken_lines},
+               {"skipped_empty", r.skipped_empty},
+               {"cut_away", r.cut_away},
+               {"tokens", r.tokens},
+               {"supervised_tokens", r.supervised_tokens},
+               {"state_bytes", r.state_bytes},
+               {"seconds", r.seconds},
+               {"tokens_per_second", r.tokens_per_second}};
   if (r.asked + r.taken_over == 0 && r.left_out.empty() && r.left_behind.empty()) return json;
   json["requests"] = r.asked;
   json["taken_over"] = r.taken_over;

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/spill_memory.h"
 
 namespace eaglet {
 namespace {
@@ -87,6 +88,27 @@ TEST(Hash, PieceByPieceIsTheSame) {
   for (std::size_t at = 0, n = 1; at < text.size(); at += n, n = n * 3 % 101)
     hash.add(text.data() + at, std::min(n, text.size() - at));
   EXPECT_EQ(hash.value(), xxh64(text));
+}
+
+TEST(SpillMemory, HoldsWhatWasWrittenInMemoryAndInAFile) {
+  const std::string place = fresh_directory("spill");
+  for (const std::string& directory : {std::string(), place}) {
+    SpillMemory memory;
+    ASSERT_TRUE(memory.reserve(directory, 1000).ok());
+    ASSERT_TRUE(memory.reserve(directory, 3 << 20).ok());  // grows
+    auto* numbers = memory.as<std::uint32_t>();
+    const std::size_t n = (3 << 20) / 4;
+    for (std::size_t i = 0; i < n; ++i) numbers[i] = static_cast<std::uint32_t>(i * 7);
+    memory.release(100, 2 << 20);
+    ASSERT_TRUE(memory.reserve(directory, 10).ok());  // never shrinks
+    SpillMemory moved = std::move(memory);
+    numbers = moved.as<std::uint32_t>();
+    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(numbers[i], static_cast<std::uint32_t>(i * 7));
+    EXPECT_TRUE(std::filesystem::is_empty(place));  // no name to be left behind
+  }
+  SpillMemory memory;
+  EXPECT_EQ(memory.reserve("/no/such/place", 10).code(), StatusCode::kNotFound);
+  EXPECT_EQ(memory.reserve(place, std::uint64_t{1} << 60).code(), StatusCode::kNoSpace);
 }
 
 }  // namespace

@@ -84,7 +84,8 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   std::uint64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
-  /// These bytes are not needed soon: they no longer count as this process's memory. Reading them again is fine.
+  /// These bytes are not needed soon: they no longer count as this process's memory. Reading them again is
+  /// fine.
   void release(std::uint64_t offset, std::uint64_t bytes) const;
   /// These bytes are read soon, all of them: the disk may begin.
   void expect(std::uint64_t offset, std::uint64_t bytes) const;

@@ -13,6 +13,9 @@ enum class ComputeType { kF32, kBf16 };
 const char* compute_type_name(ComputeType type);
 /// "f32" or "bf16".
 Result<ComputeType> parse_compute_type(const std::string& name);
+/// The same, and "auto": bf16 where the processor multiplies it by itself. Not by a measurement, which may
+/// say one thing today and another tomorrow: work that is gone on with would be of two kinds.
+Result<ComputeType> steady_compute_type(const std::string& name);
 
 /// Does this processor multiply bf16 by itself (oneDNN would else emulate it)? Always the same answer here.
 bool multiplies_bf16();

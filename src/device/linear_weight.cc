@@ -2,24 +2,29 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
 
-#include "base/clock.h"
 #include "device/bf16_rounding.h"
 #include "device/gemm.h"
+#include "device/onednn_product.h"
 #include "device/threads.h"
 
 namespace eaglet {
 namespace {
 
-using Type = dnnl::memory::data_type;
-using Layout = dnnl::memory::format_tag;
+using onednn::engine;
+using onednn::Layout;
+using onednn::matrix;
+using onednn::product;
+using onednn::Program;
+using onednn::rows_apart;
+using onednn::stream;
+using onednn::Type;
+using onednn::type_of;
 
 // Products run on blocks of rows, so that there are few shapes and a program for each is made only once.
-constexpr std::int64_t kBlockRows = 256, kRowStep = 32;
+constexpr std::int64_t kBlockRows = 256, kRowStep = 32, kLeastRowStep = 16;
 // The inner dimension of a weight gradient is the number of rows; it is filled up with zero rows.
 constexpr std::int64_t kBlockDepth = 1024, kDepthStep = 128;
 
@@ -27,75 +32,16 @@ std::int64_t round_up(std::int64_t n, std::int64_t step) {
   return (n + step - 1) / step * step;
 }
 
-dnnl::engine& engine() {
-  static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
-}
-dnnl::stream& stream() {
-  thread_local dnnl::stream order(engine());
-  return order;
-}
-
-Type type_of(ComputeType type) {
-  return type == ComputeType::kBf16 ? Type::bf16 : Type::f32;
-}
-
-dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, Type type, Layout layout) {
-  return dnnl::memory::desc({rows, columns}, type, layout);
-}
-// Row-major with a row distance.
-dnnl::memory::desc rows_apart(std::int64_t rows, std::int64_t columns, Type type, std::int64_t distance) {
-  return dnnl::memory::desc({rows, columns}, type, dnnl::memory::dims{distance, 1});
-}
-
-// oneDNN 3 has no operation descriptors.
-dnnl::matmul::primitive_desc product(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
-                                     const dnnl::memory::desc& c, bool accumulate,
-                                     bool own_scratchpad = false) {
-  dnnl::primitive_attr attributes;
-  if (own_scratchpad) attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (accumulate) {
-    dnnl::post_ops sum;
-    sum.append_sum(1.0f);
-    attributes.set_post_ops(sum);
-  }
-#if DNNL_VERSION_MAJOR >= 3
-  return dnnl::matmul::primitive_desc(engine(), a, b, c, attributes);
-#else
-  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine());
-#endif
-}
-
-// One compiled product and the memory objects it reads; pointers are set before each run. The scratchpad is
-// empty unless the product was made with one of its own: oneDNN's shared one belongs to the thread that makes
-// a primitive, and is counted wrong when another one ends it.
-struct Program {
-  dnnl::matmul run;
-  dnnl::memory a, b, c, scratchpad;
-  explicit Program(const dnnl::matmul::primitive_desc& desc)
-      : run(desc),
-        a(desc.src_desc(), engine(), nullptr),
-        b(desc.weights_desc(), engine(), nullptr),
-        c(desc.dst_desc(), engine(), nullptr),
-        scratchpad(desc.scratchpad_desc(), engine()),
-        arguments{{{DNNL_ARG_SRC, a.get()},
-                   {DNNL_ARG_WEIGHTS, b.get()},
-                   {DNNL_ARG_DST, c.get()},
-                   {DNNL_ARG_SCRATCHPAD, scratchpad.get()}}} {}
-  void operator()(const void* from, const void* with, float* to) {
-    a.set_data_handle(const_cast<void*>(from));
-    b.set_data_handle(const_cast<void*>(with));
-    c.set_data_handle(to);
-    // The C call: the C++ one makes a list on the heap every time.
-    dnnl_primitive_execute(run.get(), stream().get(), static_cast<int>(arguments.size()), arguments.data());
-    stream().wait();
-  }
-  std::array<dnnl_exec_arg_t, 4> arguments;
-};
-
 // Programs by number of steps of rows and by whether they add.
 template <std::size_t kSizes>
 using Programs = std::array<std::array<std::unique_ptr<Program>, 2>, kSizes + 1>;
+
+// Where a product finds its program among `count`: one for products that all threads share, one for each
+// thread of a parallel region. oneDNN makes a program for as many threads as there are where it is made.
+std::size_t this_program(std::size_t count) {
+  if (count == 1 || !omp_in_parallel()) return 0;
+  return std::min(count - 1, 1 + static_cast<std::size_t>(omp_get_thread_num()));
+}
 
 // Where an OpenMP thread finds what is its own among `count`.
 std::size_t this_thread(std::size_t count) {
@@ -106,7 +52,7 @@ std::size_t this_thread(std::size_t count) {
 class PackedOperand {
  public:
   PackedOperand(std::int64_t depth, std::int64_t columns, ComputeType type, std::size_t threads)
-      : programs_(threads),
+      : programs_(threads > 1 ? threads + 1 : 1),
         depth_(depth),
         columns_(columns),
         type_(type_of(type)),
@@ -128,9 +74,9 @@ class PackedOperand {
     stream().wait();
   }
 
-  // Of this thread: a program's memory objects are its own.
+  // Of this thread, or of all together: a program's memory objects are its own.
   Program& program(std::int64_t rows, bool accumulate) {
-    auto& slot = programs_[this_thread(programs_.size())][static_cast<std::size_t>(rows / kRowStep)]
+    auto& slot = programs_[this_program(programs_.size())][static_cast<std::size_t>(rows / kLeastRowStep)]
                           [accumulate ? 1 : 0];
     if (slot == nullptr)
       slot = std::make_unique<Program>(product(matrix(rows, depth_, type_, Layout::ab), layout_,
@@ -142,7 +88,7 @@ class PackedOperand {
   std::uint64_t bytes() const { return layout_.get_size(); }
 
  private:
-  std::vector<Programs<kBlockRows / kRowStep>> programs_;  // by thread
+  std::vector<Programs<kBlockRows / kLeastRowStep>> programs_;  // by thread
   std::int64_t depth_, columns_;
   Type type_;
   dnnl::memory::desc layout_;
@@ -203,7 +149,7 @@ struct LinearWeight::Impl {
         type(options.type),
         workspace(shared->impl()),
         tile_rows(options.tile_rows > 0 ? options.tile_rows : kBlockRows),
-        row_step(options.tile_rows > 0 ? options.tile_rows : kRowStep) {
+        row_step(options.tile_rows > 0 ? options.tile_rows : options.row_step) {
     const bool bf16 = type == ComputeType::kBf16;
     as_columns = dnnl::memory::desc({in, out}, Type::f32, dnnl::memory::dims{1, ldw});
     as_rows = rows_apart(out, in, Type::f32, ldw);
@@ -378,73 +324,6 @@ void LinearWeight::backward_weight(std::int64_t n, const float* dy, const float*
   }
   gemm(Transpose::kYes, Transpose::kNo, impl_->out, impl_->in, n, 1.0f, dy, impl_->out, x, impl_->in, 1.0f,
        dw, impl_->ldw);
-}
-
-const char* compute_type_name(ComputeType type) {
-  return type == ComputeType::kBf16 ? "bf16" : "f32";
-}
-
-Result<ComputeType> parse_compute_type(const std::string& name) {
-  if (name == "f32") return ComputeType::kF32;
-  if (name == "bf16") return ComputeType::kBf16;
-  return Status(StatusCode::kUsage, "there is no compute type '" + name + "'", "--compute-type",
-                "use auto, f32 or bf16");
-}
-
-namespace {
-
-// Times one product of a training step's kind again and again; the best time counts.
-class ProductTimer {
- public:
-  explicit ProductTimer(ComputeType type)
-      : program_(product(matrix(kBlockRows, kWidth, type_of(type), Layout::ab),
-                         matrix(kWidth, kWidth, type_of(type), Layout::any),
-                         matrix(kBlockRows, kWidth, Type::f32, Layout::ab), false)),
-        operand_(2 * kWidth * kWidth),  // enough for either type
-        result_(kBlockRows * kWidth) {}
-  void run(int rounds) {
-    for (int round = 0; round < rounds; ++round) {
-      const double begin = monotonic_seconds();
-      program_(operand_.data(), operand_.data(), result_.data());
-      best_seconds_ = std::min(best_seconds_, monotonic_seconds() - begin);
-    }
-  }
-  double flops() const { return 2.0 * kBlockRows * kWidth * kWidth / best_seconds_; }
-
- private:
-  static constexpr std::int64_t kWidth = 1024;
-  Program program_;
-  std::vector<std::uint16_t> operand_;
-  std::vector<float> result_;
-  double best_seconds_ = 1e30;
-};
-
-constexpr int kTurns = 10, kRoundsOfATurn = 10;
-
-}  // namespace
-
-bool multiplies_bf16() {
-  return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16;
-}
-
-double measured_product_flops(ComputeType type) {
-  if (type == ComputeType::kBf16 && !multiplies_bf16()) return 0;
-  num_threads();
-  ProductTimer timer(type);
-  timer.run(kTurns * kRoundsOfATurn);
-  return timer.flops();
-}
-
-ComputeType fastest_compute_type() {
-  constexpr double kMargin = 1.2;
-  if (!multiplies_bf16()) return ComputeType::kF32;
-  num_threads();
-  ProductTimer f32(ComputeType::kF32), bf16(ComputeType::kBf16);
-  for (int turn = 0; turn < kTurns; ++turn) {  // by turns, so that what disturbs one disturbs the other
-    f32.run(kRoundsOfATurn);
-    bf16.run(kRoundsOfATurn);
-  }
-  return bf16.flops() > kMargin * f32.flops() ? ComputeType::kBf16 : ComputeType::kF32;
 }
 
 }  // namespace eaglet

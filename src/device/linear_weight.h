@@ -45,8 +45,8 @@ struct LinearWeightOptions {
   bool pack_f32 = false;
   bool with_backward = true;
   /// forward() runs on tiles of so many rows (a multiple of 32, at most 256), the last filled up with zero
-  /// rows; 0: of 256 rows, the last as short as it may be.
-  std::int64_t tile_rows = 0;
+  /// rows; 0: of 256 rows, the last as short as it may be: filled up to a multiple of `row_step`, 32 or 16.
+  std::int64_t tile_rows = 0, row_step = 32;
   bool gradients_come_rounded = false;  // in kBf16 only the ..._rounded() products are used going back
 };
 

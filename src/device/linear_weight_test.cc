@@ -37,7 +37,7 @@ double relative_difference(const std::vector<float>& got, const std::vector<doub
 
 // The three products of a weight that lies in a wider matrix, against plain sums of the (rounded) operands.
 void check_products(std::int64_t n, std::int64_t out, std::int64_t in, ComputeType type, bool accumulate,
-                    bool pack = true) {
+                    bool pack = true, std::int64_t row_step = 32) {
   SCOPED_TRACE(testing::Message() << compute_type_name(type) << " n " << n << " out " << out << " in " << in
                                   << " accumulate " << accumulate);
   const std::int64_t ldw = in + 5;
@@ -61,7 +61,7 @@ void check_products(std::int64_t n, std::int64_t out, std::int64_t in, ComputeTy
         dw_want[at(o, ldw, i)] += dv * xv;
       }
   ProductWorkspace workspace;
-  LinearWeight weight(out, in, ldw, {type, pack, true}, &workspace);
+  LinearWeight weight(out, in, ldw, {type, pack, true, 0, row_step}, &workspace);
   weight.load(w.data());
   weight.forward(n, x.data(), accumulate, y.data());
   weight.backward_input(n, dy.data(), accumulate, dx.data());
@@ -78,6 +78,8 @@ TEST(LinearWeight, ProductsAreThoseOfTheOperands) {
         check_products(n, 24, 40, type, accumulate);
       check_products(7, 1, 1, type, accumulate);
       check_products(40, 130, 17, type, accumulate);
+      for (const std::int64_t n : {1, 15, 16, 17, 48, 272})
+        check_products(n, 24, 40, type, accumulate, true, 16);
     }
   check_products(300, 24, 40, ComputeType::kF32, true, false);
   check_products(1300, 9, 6, ComputeType::kBf16, true);  // deeper than one block of the weight's gradient

@@ -18,6 +18,7 @@
 #include "formats/target_model.h"
 #include "formats/transformers_target.h"
 #include "store/store.h"
+#include "target/target_forward.h"
 #include "verifier/state_taker.h"
 #include "verifier/target.h"
 
@@ -33,15 +34,6 @@ Status check_options(const ExtractOptions& options) {
   if (options.shard_bytes < 1024)
     return Status(StatusCode::kUsage, "--shard-bytes is too small", "eaglet extract", "the default is 1 GiB");
   return Status();
-}
-
-Result<std::vector<std::int32_t>> choose_layers(const ExtractOptions& options, const TargetFacts& facts) {
-  if (options.target_layer_ids.empty()) return usual_layer_ids(facts.num_layers);
-  // Place 0, the embedding, is no layer's output: libllama does not name it.
-  EAGLET_ASSIGN_OR_RETURN(const std::string engine, choose_engine(options));
-  EAGLET_RETURN_IF_ERROR(
-      check_layer_ids(options.target_layer_ids, engine == "native" ? 0 : 1, facts.num_layers));
-  return options.target_layer_ids;
 }
 
 /// Runs the documents through the target into the store; what is in the store stays on any failure.
@@ -93,12 +85,26 @@ Status take_states(ExtractWork* work, const ExtractOptions& options, const Store
 
 }  // namespace
 
+// Our own forward where it knows the model, unless the store or a flag is libllama's.
 Result<std::string> choose_engine(const ExtractOptions& options) {
   if (options.engine == "native" || options.engine == "llama") return options.engine;
-  if (options.engine == "auto")
-    return std::string(is_transformers_target(options.model_path) ? "native" : "llama");
-  return Status(StatusCode::kUsage, "there is no engine '" + options.engine + "'", "--engine",
-                "use auto, native or llama");
+  if (options.engine != "auto")
+    return Status(StatusCode::kUsage, "there is no engine '" + options.engine + "'", "--engine",
+                  "use auto, native or llama");
+  if (is_transformers_target(options.model_path)) return std::string("native");
+  const std::string maker = maker_of(options.store_path);
+  if (!maker.empty()) return std::string(maker.starts_with("native") ? "native" : "llama");
+  if (options.weights != "auto") return std::string("llama");
+  return std::string(open_target_files(options.model_path).ok() ? "native" : "llama");
+}
+
+Result<std::vector<std::int32_t>> choose_layers(const ExtractOptions& options, const TargetFacts& facts) {
+  if (options.target_layer_ids.empty()) return usual_layer_ids(facts.num_layers);
+  // Place 0, the embedding, is no layer's output: libllama does not name it.
+  EAGLET_ASSIGN_OR_RETURN(const std::string engine, choose_engine(options));
+  EAGLET_RETURN_IF_ERROR(
+      check_layer_ids(options.target_layer_ids, engine == "native" ? 0 : 1, facts.num_layers));
+  return options.target_layer_ids;
 }
 
 Result<WriterShare> writer_share(const std::string& writer) {

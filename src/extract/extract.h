@@ -40,6 +40,7 @@ struct ExtractOptions {
   std::string weights = "auto";  // auto | stored | f16 | f32: TargetWeightsAs
   std::string engine = "auto";   // auto | native | llama: auto is native for a transformers folder
   std::string memory;            // native: weights and activations, as 4G; empty: half of what is free
+  std::string spill_directory;   // native: the rows of a pass lie in a file there; empty: in memory
   std::string compute_type =
       "auto";                        // native: products in f32 or bf16; auto: bf16 where the processor has it
   bool deterministic = true;         // native: the same bits in passes of any size

@@ -58,10 +58,15 @@ StoreHeader header_for(const TargetFacts& facts, std::vector<std::int32_t> layer
   return header;
 }
 
+std::int64_t length_limit(const ExtractOptions& options, const TargetFacts& facts) {
+  const std::int64_t context = facts.max_position_embeddings;
+  if (options.max_seq_len == 0 || context == 0) return std::max(options.max_seq_len, context);
+  return std::min(options.max_seq_len, context);
+}
+
 Result<ExtractWork> plan_work(std::vector<Conversation> conversations, const ExtractOptions& options,
                               const TargetFacts& facts, const StoreWriter* begun, std::int64_t server_limit) {
-  std::int64_t limit = options.max_seq_len > 0 ? options.max_seq_len : facts.max_position_embeddings;
-  if (facts.max_position_embeddings > 0) limit = std::min(limit, facts.max_position_embeddings);
+  std::int64_t limit = length_limit(options, facts);
   if (server_limit > 0) limit = limit > 0 ? std::min(limit, server_limit) : server_limit;
   ExtractWork work;
   for (Conversation& document : conversations) {

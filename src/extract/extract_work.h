@@ -27,6 +27,10 @@ struct ExtractWork {
 Result<ExtractWork> plan_work(std::vector<Conversation> conversations, const ExtractOptions& options,
                               const TargetFacts& facts, const StoreWriter* begun,
                               std::int64_t server_limit = 0);
+/// Tokens that a document may have: the option's limit and the target's context; 0 = no limit.
+std::int64_t length_limit(const ExtractOptions& options, const TargetFacts& facts);
+/// The layers to capture: as asked, checked (kUsage), or the usual ones.
+Result<std::vector<std::int32_t>> choose_layers(const ExtractOptions& options, const TargetFacts& facts);
 /// What to say when there is no document to take.
 Status nothing_to_learn(const ExtractWork& work, const ExtractOptions& options, std::uint64_t rows);
 /// Notes on what was left out or cut.

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
 #include "base/clock.h"
+#include "base/files.h"
+#include "base/memory_amount.h"
+#include "base/spill_memory.h"
 #include "device/threads.h"
 #include "extract/states_maker.h"
 #include "tensor/dtype.h"
@@ -25,14 +26,30 @@ void keep_slot(std::int64_t tokens, std::int64_t slots, std::int64_t hidden, std
   });
 }
 
-// Not by measurement, which may say one thing today and another tomorrow: a store that is gone on with would
-// hold states of two kinds.
-Result<ComputeType> native_compute_type(const std::string& name) {
-  if (name == "auto") return multiplies_bf16() ? ComputeType::kBf16 : ComputeType::kF32;
-  return parse_compute_type(name);
+// Runs the documents through all layers and keeps the header's, bf16 [tokens, slots, hidden], at `states`.
+Status capture(const std::vector<const std::vector<std::int32_t>*>& ids, std::int64_t tokens,
+               const StoreHeader& header, const std::function<void(std::int64_t)>& on_layer,
+               TargetForward* target, std::uint16_t* states) {
+  const std::int64_t hidden = header.hidden, slots = header.slots(), layers = header.target_layers;
+  return target->run(ids, layers, [&](std::int64_t k, const float* x) {
+    const auto found = std::find(header.aux_layers.begin(), header.aux_layers.end(), k);
+    if (found != header.aux_layers.end())
+      keep_slot(tokens, slots, hidden, found - header.aux_layers.begin(), x, states);
+    if (k == layers) keep_slot(tokens, slots, hidden, slots - 1, x, states);
+    if (k > 0 && on_layer) on_layer(k);
+    return Status();
+  });
 }
 
 }  // namespace
+
+Result<std::vector<std::uint16_t>> native_document_states(const std::vector<std::int32_t>& ids,
+                                                          const StoreHeader& header, TargetForward* target) {
+  std::vector<std::uint16_t> states(ids.size() * static_cast<std::size_t>(header.slots() * header.hidden));
+  EAGLET_RETURN_IF_ERROR(
+      capture({&ids}, static_cast<std::int64_t>(ids.size()), header, nullptr, target, states.data()));
+  return states;
+}
 
 Result<std::vector<NativePass>> plan_native_passes(const TargetForward& target,
                                                    const std::vector<Conversation>& documents,
@@ -42,15 +59,24 @@ Result<std::vector<NativePass>> plan_native_passes(const TargetForward& target,
   std::int64_t longest = 0;
   for (const Conversation& document : documents)
     longest = std::max(longest, static_cast<std::int64_t>(document.input_ids.size()));
-  const std::uint64_t fixed = target.fixed_bytes(longest);
-  const std::uint64_t least = fixed + token * static_cast<std::uint64_t>(longest);
+  const std::uint64_t fixed = target.fixed_bytes(longest), rows = token * static_cast<std::uint64_t>(longest);
+  const bool spills = !target.spill_directory().empty();
+  EAGLET_ASSIGN_OR_RETURN(const std::uint64_t disk,
+                          spills ? free_disk_bytes(target.spill_directory()) : Result<std::uint64_t>(0));
+  const std::uint64_t least = fixed + (spills ? 0 : rows);
   if (memory_bytes < least)
     return Status(StatusCode::kNoSpace,
                   fmt::format("{} of memory do not hold one layer and the longest document ({} tokens)",
                               human_bytes(static_cast<double>(memory_bytes)), longest),
                   target.path(),
                   fmt::format("give --memory {}M or more, or a shorter --max-seq-len", (least >> 20) + 1));
-  const auto fits = static_cast<std::int64_t>((memory_bytes - fixed) / token);
+  const std::uint64_t for_rows = spills ? disk / 2 : memory_bytes - fixed;
+  if (for_rows < rows)
+    return Status(StatusCode::kNoSpace,
+                  fmt::format("half of the free {} do not hold the rows of the longest document ({} tokens)",
+                              human_bytes(static_cast<double>(disk)), longest),
+                  target.spill_directory(), "free some, or give a shorter --max-seq-len");
+  const auto fits = static_cast<std::int64_t>(for_rows / token);
   // Each weight read is multiplied with so many rows; an expert's with its share of them.
   constexpr std::int64_t kRowsOfAWeight = 8192;
   const ExpertConfig& e = target.config().experts;
@@ -69,28 +95,26 @@ Status run_native_pass(const NativePass& pass, const StoreHeader& header,
                        std::vector<Conversation>* documents,
                        const std::function<void(std::int64_t)>& on_layer, TargetForward* target,
                        StoreWriter* writer) {
-  const std::int64_t hidden = header.hidden, slots = header.slots(), layers = header.target_layers;
   std::vector<const std::vector<std::int32_t>*> ids;
   for (std::size_t i = pass.first; i < pass.first + pass.count; ++i)
     ids.push_back(&(*documents)[i].input_ids);
-  std::vector<std::uint16_t> states(static_cast<std::size_t>(pass.tokens * slots * hidden));
-  EAGLET_RETURN_IF_ERROR(target->run(ids, layers, [&](std::int64_t k, const float* x) {
-    const auto found = std::find(header.aux_layers.begin(), header.aux_layers.end(), k);
-    if (found != header.aux_layers.end())
-      keep_slot(pass.tokens, slots, hidden, found - header.aux_layers.begin(), x, states.data());
-    if (k == layers) keep_slot(pass.tokens, slots, hidden, slots - 1, x, states.data());
-    if (k > 0) on_layer(k);
-    return Status();
-  }));
-  auto at = states.begin();
+  SpillMemory memory;
+  const std::int64_t row = header.slots() * header.hidden;
+  EAGLET_RETURN_IF_ERROR(memory.reserve(
+      target->spill_directory(), static_cast<std::uint64_t>(pass.tokens * row) * sizeof(std::uint16_t)));
+  auto* states = memory.as<std::uint16_t>();
+  EAGLET_RETURN_IF_ERROR(capture(ids, pass.tokens, header, on_layer, target, states));
+  const std::uint16_t* at = states;
   for (std::size_t i = pass.first; i < pass.first + pass.count; ++i) {
     Conversation& document = (*documents)[i];
-    const auto end = at + static_cast<std::ptrdiff_t>(document.input_ids.size()) * slots * hidden;
+    const std::uint16_t* end = at + static_cast<std::int64_t>(document.input_ids.size()) * row;
     EAGLET_RETURN_IF_ERROR(writer->append({document.id,
                                            std::move(document.input_ids),
                                            std::move(document.loss_mask),
                                            {at, end},
                                            std::nullopt}));
+    memory.release(static_cast<std::uint64_t>(at - states) * sizeof(std::uint16_t),
+                   static_cast<std::uint64_t>(end - at) * sizeof(std::uint16_t));
     at = end;
   }
   return writer->flush();
@@ -101,10 +125,10 @@ Status take_states_natively(ExtractWork* work, const ExtractOptions& options, co
   set_num_threads(options.threads);
   ForwardOptions arithmetic;
   arithmetic.deterministic = options.deterministic;
-  EAGLET_ASSIGN_OR_RETURN(arithmetic.compute_type, native_compute_type(options.compute_type));
+  arithmetic.spill_directory = options.spill_directory;
+  EAGLET_ASSIGN_OR_RETURN(arithmetic.compute_type, steady_compute_type(options.compute_type));
   EAGLET_ASSIGN_OR_RETURN(const auto target, TargetForward::open(options.model_path, arithmetic));
-  EAGLET_RETURN_IF_ERROR(agree_on_maker(
-      options.store_path, std::string("native, products in ") + compute_type_name(arithmetic.compute_type)));
+  EAGLET_RETURN_IF_ERROR(agree_on_maker(options.store_path, native_maker(arithmetic.compute_type)));
   std::uint64_t memory = available_memory_bytes() / 2;
   if (!options.memory.empty()) {
     EAGLET_ASSIGN_OR_RETURN(memory, parse_memory(options.memory));
@@ -148,21 +172,6 @@ Status take_states_natively(ExtractWork* work, const ExtractOptions& options, co
   report->seconds = monotonic_seconds() - start;
   report->tokens_per_second = static_cast<double>(done) / std::max(report->seconds, 1e-9);
   return {};
-}
-
-Result<std::uint64_t> parse_memory(const std::string& text) {
-  double number = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string unit(static_cast<const char*>(parsed.ptr), text.data() + text.size());
-  double scale = 0;
-  for (const auto& [name, bytes] : {std::pair{"", 1.0}, std::pair{"K", 1024.0}, std::pair{"M", 1048576.0},
-                                    std::pair{"G", 1073741824.0}, std::pair{"T", 1099511627776.0}})
-    if (unit == name) scale = bytes;
-  if (parsed.ec != std::errc() || scale == 0 || !std::isfinite(number) || number <= 0 ||
-      number * scale > 1e18)
-    return Status(StatusCode::kUsage, "'" + text + "' is no amount of memory", "--memory",
-                  "for example 4G or 800M");
-  return static_cast<std::uint64_t>(number * scale);
 }
 
 }  // namespace eaglet

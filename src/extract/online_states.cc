@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "device/compute_type.h"
+#include "extract/native_states.h"
 #include "tensor/dtype.h"
 #include "verifier/state_taker.h"
 #include "verifier/target.h"
@@ -51,20 +54,13 @@ class ConversationStore : public StoreReader {
   std::vector<StoredDocument> facts_;
 };
 
+/// Makes the states of one document, bf16 [tokens, slots, hidden].
+using MakeStates = std::function<Result<std::vector<std::uint16_t>>(const std::vector<std::int32_t>&)>;
+
 class OnlineStates : public ConversationStore {
  public:
-  OnlineStates(ExtractPlan plan, std::unique_ptr<Target> target)
-      : ConversationStore(std::move(plan)), target_(std::move(target)) {}
-
-  Status start() {
-    StateTakerOptions options;
-    options.aux_layers = header().aux_layers;
-    options.longest_document = 1;
-    for (const StoredDocument& document : documents())
-      options.longest_document = std::max(options.longest_document, document.tokens);
-    EAGLET_ASSIGN_OR_RETURN(taker_, StateTaker::create(*target_, options));
-    return {};
-  }
+  OnlineStates(ExtractPlan plan, MakeStates make)
+      : ConversationStore(std::move(plan)), make_(std::move(make)) {}
 
   Result<DocumentStates> read(std::size_t i) const override {
     EAGLET_ASSIGN_OR_RETURN(DocumentStates document, read_tokens(i));
@@ -105,19 +101,43 @@ class OnlineStates : public ConversationStore {
   Status take(std::size_t i) const {
     if (taken_document_ == i) return {};
     taken_document_.reset();
-    auto states = taker_->take(conversation(i).input_ids);
+    auto states = make_(conversation(i).input_ids);
     if (!states.ok()) return states.status().at("document " + conversation(i).id);
     taken_ = std::move(*states);
     taken_document_ = i;
     return {};
   }
 
-  std::unique_ptr<Target> target_;
+  MakeStates make_;
   mutable std::mutex mutex_;  // the target, and what it made last
   mutable std::vector<std::uint16_t> taken_;
   mutable std::optional<std::size_t> taken_document_;
-  std::unique_ptr<StateTaker> taker_;
 };
+
+/// What extract() would run, with the weights kept: each document is a pass of its own. The same bits.
+Result<MakeStates> make_natively(const ExtractOptions& options, const StoreHeader& header) {
+  ForwardOptions arithmetic;
+  EAGLET_ASSIGN_OR_RETURN(arithmetic.compute_type, steady_compute_type(options.compute_type));
+  arithmetic.keep_weights = true;
+  EAGLET_ASSIGN_OR_RETURN(auto opened, TargetForward::open(options.model_path, arithmetic));
+  return MakeStates([header, target = std::shared_ptr<TargetForward>(std::move(opened))](
+                        const std::vector<std::int32_t>& ids) {
+    return native_document_states(ids, header, target.get());
+  });
+}
+
+Result<MakeStates> make_with_llama(const ExtractOptions& options, const ExtractPlan& plan) {
+  EAGLET_ASSIGN_OR_RETURN(const TargetWeightsAs weights, weights_as_from_name(options.weights));
+  EAGLET_ASSIGN_OR_RETURN(auto loaded, Target::load(options.model_path, {weights, options.threads}));
+  StateTakerOptions how{plan.header.aux_layers, 1};
+  for (const Conversation& document : plan.documents)
+    how.longest_document =
+        std::max(how.longest_document, static_cast<std::int64_t>(document.input_ids.size()));
+  EAGLET_ASSIGN_OR_RETURN(auto made, StateTaker::create(*loaded, how));
+  return MakeStates([target = std::shared_ptr<Target>(std::move(loaded)),
+                     taker = std::shared_ptr<StateTaker>(std::move(made))](
+                        const std::vector<std::int32_t>& ids) { return taker->take(ids); });
+}
 
 }  // namespace
 
@@ -127,13 +147,11 @@ Result<std::unique_ptr<StoreReader>> open_tokens_only(const ExtractOptions& opti
 }
 
 Result<std::unique_ptr<StoreReader>> open_online_states(const ExtractOptions& options) {
-  EAGLET_ASSIGN_OR_RETURN(const TargetWeightsAs weights, weights_as_from_name(options.weights));
   EAGLET_ASSIGN_OR_RETURN(ExtractPlan plan, plan_extraction(options));
-  EAGLET_ASSIGN_OR_RETURN(std::unique_ptr<Target> target,
-                          Target::load(options.model_path, {weights, options.threads}));
-  auto store = std::make_unique<OnlineStates>(std::move(plan), std::move(target));
-  EAGLET_RETURN_IF_ERROR(store->start());
-  return std::unique_ptr<StoreReader>(std::move(store));
+  EAGLET_ASSIGN_OR_RETURN(const std::string engine, choose_engine(options));
+  EAGLET_ASSIGN_OR_RETURN(MakeStates make, engine == "native" ? make_natively(options, plan.header)
+                                                              : make_with_llama(options, plan));
+  return std::unique_ptr<StoreReader>(std::make_unique<OnlineStates>(std::move(plan), std::move(make)));
 }
 
 }  // namespace eaglet

@@ -6,8 +6,27 @@
 
 namespace eaglet {
 
+namespace {
+
+std::string note_of(const std::string& store_path) {
+  return store_path + "/states_maker.json";
+}
+
+}  // namespace
+
+std::string native_maker(ComputeType type) {
+  return std::string("native, products in ") + compute_type_name(type);
+}
+
+std::string maker_of(const std::string& store_path) {
+  const Result<Json> noted = read_json_file(note_of(store_path));
+  if (!noted.ok()) return {};
+  const Json* maker = json_field(*noted, "maker");
+  return maker != nullptr && maker->is_string() ? maker->get<std::string>() : std::string();
+}
+
 Status agree_on_maker(const std::string& store_path, const std::string& maker) {
-  const std::string path = store_path + "/states_maker.json";
+  const std::string path = note_of(store_path);
   if (!path_exists(path)) return write_file_atomic(path, json_line({{"maker", maker}}) + "\n");
   EAGLET_ASSIGN_OR_RETURN(const Json noted, read_json_file(path));
   const Json* before = json_field(noted, "maker");

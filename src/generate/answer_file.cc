@@ -27,7 +27,9 @@ Result<int> lock_file(const std::string& path) {
 Status check_settings(const std::string& path, const Json& settings, bool has_answers) {
   const std::string beside = side_file(path, "settings.json");
   if (has_answers && path_exists(beside)) {
-    EAGLET_ASSIGN_OR_RETURN(const Json before, read_json_file(beside));
+    EAGLET_ASSIGN_OR_RETURN(Json before, read_json_file(beside));
+    if (before.contains("weights_as") && !before.contains("engine"))
+      before["engine"] = "llama";  // there was no other when it was begun
     for (const auto& [key, value] : settings.items())
       if (key != "weights_as" && key != "record" && (!before.contains(key) || before[key] != value))
         return Status(StatusCode::kConfig,

@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "formats/conversations.h"
 #include "generate/answer_file.h"
+#include "generate/embedded_engine.h"
 #include "generate/served.h"
 #include "generate/served_talk.h"
 #include "generate/thinking.h"
@@ -39,23 +40,32 @@ Status check_options(const GenerateOptions& options) {
   };
   if (options.max_tokens < 1)
     return usage("--max-tokens is below 1", "give how many tokens an answer may have");
-  if (options.parallel < 1) return usage("--parallel is below 1", "give how many prompts to answer together");
+  if (options.parallel < 0) return usage("--parallel is below 0", "give how many prompts to answer together");
   if (!(options.temperature >= 0))
     return usage("--temperature is below 0", "0 is greedy, 1 is the model's own spread");
   if (!(options.top_p > 0 && options.top_p <= 1))
     return usage("--top-p is not in (0, 1]", "1 keeps every token");
+  if (options.top_k < 0) return usage("--top-k is below 0", "0 keeps every token");
+  if (!(options.min_p >= 0 && options.min_p <= 1))
+    return usage("--min-p is not in [0, 1]", "0 keeps every token");
+  if (!(options.repetition_penalty > 0)) return usage("--repetition-penalty is not above 0", "1 is none");
   if (options.max_prompts < 0) return usage("--max-prompts is below 0", "0 means all");
   return Status();
 }
 
-Json settings_of(const GenerateOptions& options, const Target& target) {
-  return {{"target_identity", target.facts().identity},
-          {"target_name", target.facts().name},
-          {"weights_as", target.weights_as()},
-          {"max_tokens", options.max_tokens},
-          {"temperature", options.temperature},
-          {"top_p", options.top_p},
-          {"seed", options.seed}};
+/// Those of the newer settings that say nothing are left out: answers of before they existed go on.
+Json settings_of(const GenerateOptions& options, const EmbeddedEngine& engine) {
+  Json settings = engine.settings();
+  settings.update({{"target_identity", engine.facts().identity},
+                   {"target_name", engine.facts().name},
+                   {"max_tokens", options.max_tokens},
+                   {"temperature", options.temperature},
+                   {"top_p", options.top_p},
+                   {"seed", options.seed}});
+  if (options.top_k > 0) settings["top_k"] = options.top_k;
+  if (options.min_p > 0) settings["min_p"] = options.min_p;
+  if (options.repetition_penalty != 1) settings["repetition_penalty"] = options.repetition_penalty;
+  return settings;
 }
 
 Result<PromptFile> read_prompt_set(const GenerateOptions& options) {
@@ -173,18 +183,15 @@ Status write_skipped(const GenerateOptions& options, const std::vector<BrokenLin
   return Status();
 }
 
-Status answer_all(const GenerateOptions& options, const Target& target, std::deque<Asked> asked,
+Status answer_all(const GenerateOptions& options, const EmbeddedEngine& engine, std::deque<Asked> asked,
                   AnswerFile* answers, GenerateReport* report, Progress& progress) {
   if (asked.empty()) return Status();
   std::size_t longest = 0;
   for (const Asked& one : asked) longest = std::max(longest, one.tokens.size());
-  GeneratorOptions how;
-  how.parallel =
-      static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(options.parallel), asked.size()));
-  how.longest_sequence = static_cast<std::int64_t>(longest) + options.max_tokens;
-  how.temperature = options.temperature;
-  how.top_p = options.top_p;
-  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Generator> generator, Generator::create(target, how));
+  EAGLET_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Generator> generator,
+      engine.make_generator(asked.size(), static_cast<std::int64_t>(longest) + options.max_tokens,
+                            options.keep.layers));
   const double start = monotonic_seconds();
   std::size_t next = 0;
   const Status status = generator->run(
@@ -194,9 +201,11 @@ Status answer_all(const GenerateOptions& options, const Target& target, std::deq
         return GenerationRequest{next++, one.tokens, options.max_tokens,
                                  prompt_seed(options.seed, one.prompt.id)};
       },
-      [&](const GeneratedAnswer& answer) {
+      [&](const GeneratedAnswer& answer) -> Status {
         ++report->answered;
-        return answers->append(to_row(target, asked[answer.tag], answer));
+        const Conversation row = to_row(engine.tokenizer(), asked[answer.tag], answer);
+        EAGLET_RETURN_IF_ERROR(answers->append(row));
+        return answer.states.empty() ? Status() : options.keep.take(row, answer.states);
       },
       [&](std::int64_t tokens, int in_flight) {
         report->seconds = monotonic_seconds() - start;
@@ -227,11 +236,9 @@ Result<GenerateReport> generate(const GenerateOptions& options, Progress& progre
   EAGLET_RETURN_IF_ERROR(check_options(options));
   if (!options.servers.empty()) return generate_served(options, progress);
   EAGLET_ASSIGN_OR_RETURN(PromptFile prompts, read_prompt_set(options));
-  EAGLET_ASSIGN_OR_RETURN(const TargetWeightsAs weights, weights_as_from_name(options.weights));
-  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Target> target,
-                          Target::load(options.model_path, {weights, options.threads}));
+  EAGLET_ASSIGN_OR_RETURN(const EmbeddedEngine engine, EmbeddedEngine::open(options, progress));
   EAGLET_ASSIGN_OR_RETURN(AnswerFile answers,
-                          AnswerFile::open(options.output_path, settings_of(options, *target)));
+                          AnswerFile::open(options.output_path, settings_of(options, engine)));
   if (answers.cut_bytes() > 0)
     progress.note(fmt::format("a half answer of {} bytes at the file's end was cut off; it is asked again",
                               answers.cut_bytes()));
@@ -243,7 +250,7 @@ Result<GenerateReport> generate(const GenerateOptions& options, Progress& progre
   report.blank_lines = static_cast<std::int64_t>(prompts.blank_lines);
   for (const BrokenLine& line : prompts.broken) ++report.left_out[reason_group(line.reason)];
   std::vector<Refused> refused;
-  PromptTokens tokens(*target, options.max_tokens);
+  PromptTokens tokens(engine.tokenizer(), options.max_tokens);
   EAGLET_ASSIGN_OR_RETURN(std::deque<Asked> asked, tokens.all(std::move(prompts.prompts), answers, &refused));
   report.too_long = static_cast<std::int64_t>(refused.size());
   report.already_done = report.prompts - report.too_long - static_cast<std::int64_t>(asked.size());
@@ -251,7 +258,7 @@ Result<GenerateReport> generate(const GenerateOptions& options, Progress& progre
 
   progress.begin("generate", static_cast<std::uint64_t>(report.prompts - report.too_long), "prompts",
                  static_cast<std::uint64_t>(report.already_done));
-  EAGLET_RETURN_IF_ERROR(answer_all(options, *target, std::move(asked), &answers, &report, progress));
+  EAGLET_RETURN_IF_ERROR(answer_all(options, engine, std::move(asked), &answers, &report, progress));
   add_totals(answers.totals(), &report);
   progress.end(fmt::format("{} answers, {} tokens, {:.0f} tokens/s", answers.totals().answers,
                            report.response_tokens, report.tokens_per_second));

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/progress.h"
 #include "base/status.h"
+#include "formats/conversations.h"
 #include "formats/row_reasons.h"
 
 namespace eaglet {
@@ -26,6 +28,15 @@ struct ServedOptions {
   std::string template_path, template_arguments;  // where the server gives no token ids: see RenderOptions
 };
 
+/// States that the native engine computes on the way, with each finished answer.
+struct KeepStates {
+  std::vector<std::int32_t> layers;  // captured, in this order; the last state follows. Empty: none are kept
+  bool required = false;             // libllama instead is an error, not a note
+  /// Called with the answer's row, after it was written, and its states: bf16 [tokens, layers and the last,
+  /// hidden].
+  std::function<Status(const Conversation&, std::vector<std::uint16_t>)> take;
+};
+
 struct GenerateOptions {
   std::string model_path;            // GGUF; with servers only its tokenizer, and only when they give no ids
   std::vector<std::string> servers;  // addresses; empty: the embedded target
@@ -36,10 +47,19 @@ struct GenerateOptions {
   std::int64_t max_tokens = 256;
   double temperature = 0;  // 0 = greedy
   double top_p = 1.0;
+  std::int64_t top_k = 0;         // 0 = all
+  double min_p = 0;               // of the likeliest token's probability
+  double repetition_penalty = 1;  // see SamplingOptions
   std::uint64_t seed = 0;
-  int parallel = 16;             // sequences decoded together
-  int threads = 0;               // 0 = all cores
-  std::string weights = "auto";  // auto | stored | f16 | f32: TargetWeightsAs
+  int parallel = 0;             // sequences decoded together; 0 = 64 with the native engine, 16 with libllama
+  int threads = 0;              // 0 = all cores
+  std::string engine = "auto";  // auto | native | llama
+  std::string tokenizer_path;   // native: a GGUF whose tokenizer is used, where model_path is a folder
+  std::string memory;           // native: weights and caches, as 4G; empty: half of what is free
+  std::string compute_type =
+      "auto";                    // native: products in f32 or bf16; auto: bf16 where the processor has it
+  KeepStates keep;               // native only: libllama's are not there to be kept
+  std::string weights = "auto";  // libllama: auto | stored | f16 | f32: TargetWeightsAs
 };
 
 /// What became of the prompts that servers were asked in this run; they add up to `asked`.

@@ -51,7 +51,7 @@ std::vector<std::pair<std::string, double>> scalars_of(std::string_view text) {
   return scalars;
 }
 
-std::string value_of(const std::map<std::string, std::string>& environment, const char* name) {
+std::string member_of(const std::map<std::string, std::string>& environment, const char* name) {
   const auto it = environment.find(name);
   return it == environment.end() ? std::string() : it->second;
 }
@@ -105,11 +105,11 @@ std::string find_trackio_file(const std::vector<std::string>& open_files,
                               const std::map<std::string, std::string>& environment,
                               const std::string& output_dir, double run_began) {
   std::vector<std::string> places;
-  if (const std::string named = value_of(environment, "TRACKIO_DIR"); !named.empty()) {
+  if (const std::string named = member_of(environment, "TRACKIO_DIR"); !named.empty()) {
     places.push_back(named);
-  } else if (const std::string hub = value_of(environment, "HF_HOME"); !hub.empty()) {
+  } else if (const std::string hub = member_of(environment, "HF_HOME"); !hub.empty()) {
     places.push_back(hub + "/trackio");
-  } else if (const std::string home = value_of(environment, "HOME"); !home.empty()) {
+  } else if (const std::string home = member_of(environment, "HOME"); !home.empty()) {
     places.push_back(home + "/.cache/huggingface/trackio");
   }
   if (!output_dir.empty()) places.push_back(output_dir + "/trackio");

@@ -12,6 +12,7 @@
 #include "ops/swiglu.h"
 #include "ops/vector_math.h"
 #include "ops/vector_math_ref.h"
+#include "tensor/dtype.h"
 
 namespace eaglet {
 namespace {
@@ -42,6 +43,33 @@ TEST(VectorMath, AgreesWithPlainLoopsAtOddSizes) {
     for (std::size_t i = 0; i < x.size(); ++i) triple += xd[i] * yd[i] * static_cast<double>(w[i]);
     EXPECT_NEAR(vdot3(x.data(), y.data(), w.data(), n), triple, 1e-5 * static_cast<double>(n));
   }
+}
+
+TEST(VectorMath, WeighsRowsAtOddSizes) {
+  for (const std::int64_t n : kSizes)
+    for (const std::int64_t k : {0, 1, 5})
+      for (const std::int64_t group : {1, 2, 3, 4, 9}) {
+        SCOPED_TRACE(testing::Message() << n << " columns, " << k << " rows, group " << group);
+        const std::int64_t ldw = k + 2, ldy = n + 3;
+        const std::vector<float> w = random_floats(group * ldw, 1), y = random_floats(group * ldy, 3);
+        std::vector<float> rows = random_floats(k * n, 2), wide = y, narrow = y;
+        std::vector<std::uint16_t> bf16;
+        for (float& v : rows) {
+          bf16.push_back(f32_to_bf16(v));
+          v = bf16_to_f32(bf16.back());
+        }
+        std::vector<double> wanted = widen<double>(y);
+        for (std::int64_t g = 0; g < group; ++g)
+          for (std::int64_t j = 0; j < k; ++j)
+            for (std::int64_t i = 0; i < n; ++i)
+              wanted[static_cast<std::size_t>(g * ldy + i)] +=
+                  static_cast<double>(w[static_cast<std::size_t>(g * ldw + j)]) *
+                  static_cast<double>(rows[static_cast<std::size_t>(j * n + i)]);
+        vadd_rows(group, k, w.data(), ldw, rows.data(), n, wide.data(), ldy);
+        vadd_rows(group, k, w.data(), ldw, bf16.data(), n, narrow.data(), ldy);
+        EXPECT_LT(relative_difference(wide, wanted), 1e-6);
+        EXPECT_EQ(wide, narrow);
+      }
 }
 
 TEST(VectorMath, FirstOfEqualMaximaWins) {

@@ -10,6 +10,7 @@
 #include "device/threads.h"
 #include "ops/adamw.h"
 #include "ops/attention.h"
+#include "ops/cached_attention.h"
 #include "ops/head_loss.h"
 #include "ops/linear.h"
 #include "ops/ops_test_util.h"
@@ -74,6 +75,22 @@ BENCHMARK(BM_Attention)
     ->ArgNames({"T", "backward"})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
+
+// A new token of one sequence over what was kept of `rows` tokens. Bound: memory once the rows leave the
+// cache.
+void BM_CachedAttention(benchmark::State& state) {
+  const std::int64_t rows = state.range(0), group = kHeads / kKvHeads;
+  const bool bf16 = state.range(1) != 0;
+  std::vector<std::uint16_t> keys(static_cast<std::size_t>(2 * rows * kHeadDim)), values(keys.size());
+  const CachedHead head{bf16, kHeadDim, keys.data(), values.data()};
+  const std::vector<float> q = random_floats(group * kHeadDim, 1);
+  std::vector<float> out(q.size()),
+      scratch(static_cast<std::size_t>(cached_attention_scratch_floats(group, rows)));
+  for (auto _ : state) cached_attention(head, group, 0, rows, q.data(), out.data(), scratch.data());
+  rate(state, "flop/s", 4.0 * static_cast<double>(rows * group * kHeadDim));
+  rate(state, "bytes/s", (bf16 ? 4.0 : 8.0) * static_cast<double>(rows * kHeadDim));
+}
+BENCHMARK(BM_CachedAttention)->ArgsProduct({{512, 4096}, {0, 1}})->ArgNames({"rows", "bf16"})->UseRealTime();
 
 // Bound: arithmetic (three GEMMs of 576 x 16384 a stacked row), one exp a logit.
 void BM_HeadLoss(benchmark::State& state) {

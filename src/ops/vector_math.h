@@ -20,6 +20,12 @@ float vsum_squares(const float* x, std::int64_t n);
 void vaxpy(float a, const float* x, std::int64_t n, float* y);
 /// y = a * x + b * y
 void vaxpby(float a, const float* x, float b, std::int64_t n, float* y);
+/// y [group, n] += w [group, k] * rows [k, n], for few sums: w and y have rows ldw and ldy apart. Rows are
+/// fp32 or bf16.
+void vadd_rows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw, const float* rows,
+               std::int64_t n, float* y, std::int64_t ldy);
+void vadd_rows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw,
+               const std::uint16_t* rows, std::int64_t n, float* y, std::int64_t ldy);
 /// y = a * x * w   (one row of an RMS norm)
 void vscale_by(float a, const float* x, const float* w, std::int64_t n, float* y);
 /// sum of x * y * w

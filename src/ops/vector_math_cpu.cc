@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "ops/vector_math.h"
+#include "tensor/dtype.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/vector_math_cpu.cc"
@@ -100,6 +101,72 @@ float Dot3(const float* x, const float* y, const float* w, std::int64_t n) {
       },
       [&](std::int64_t i) { tail_sum += x[i] * y[i] * w[i]; });
   return sum_lanes(sum) + tail_sum;
+}
+
+HWY_INLINE V load_row(const float* x) {
+  return hn::LoadU(D(), x);
+}
+HWY_INLINE V load_row(const std::uint16_t* x) {  // bf16: the upper half of an fp32
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<std::uint16_t, D> d16;
+  return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, x))));
+}
+HWY_INLINE float load_one(float x) {
+  return x;
+}
+HWY_INLINE float load_one(std::uint16_t x) {
+  return bf16_to_f32(x);
+}
+
+// `kVectors` vectors of columns of `kGroup` sums stay in registers while the rows go by, each read once.
+template <int kGroup, int kVectors, class Row>
+HWY_INLINE void add_columns(std::int64_t k, const float* w, std::int64_t ldw, const Row* rows, std::int64_t n,
+                            float* y, std::int64_t ldy) {
+  const D d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  V sum[kGroup][kVectors];
+  for (int g = 0; g < kGroup; ++g)
+    for (int v = 0; v < kVectors; ++v) sum[g][v] = hn::LoadU(d, y + g * ldy + v * lanes);
+  for (std::int64_t j = 0; j < k; ++j, rows += n) {
+    V row[kVectors];
+    for (int v = 0; v < kVectors; ++v) row[v] = load_row(rows + v * lanes);
+    for (int g = 0; g < kGroup; ++g) {
+      const V weight = hn::Set(d, w[g * ldw + j]);
+      for (int v = 0; v < kVectors; ++v) sum[g][v] = hn::MulAdd(weight, row[v], sum[g][v]);
+    }
+  }
+  for (int g = 0; g < kGroup; ++g)
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[g][v], d, y + g * ldy + v * lanes);
+}
+
+template <int kGroup, class Row>
+HWY_INLINE void add_rows_of(std::int64_t k, const float* w, std::int64_t ldw, const Row* rows, std::int64_t n,
+                            float* y, std::int64_t ldy) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
+  std::int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) add_columns<kGroup, 4>(k, w, ldw, rows + i, n, y + i, ldy);
+  for (; i + lanes <= n; i += lanes) add_columns<kGroup, 1>(k, w, ldw, rows + i, n, y + i, ldy);
+  for (; i < n; ++i)
+    for (int g = 0; g < kGroup; ++g)
+      for (std::int64_t j = 0; j < k; ++j) y[g * ldy + i] += w[g * ldw + j] * load_one(rows[j * n + i]);
+}
+
+template <class Row>
+HWY_INLINE void add_rows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw,
+                         const Row* rows, std::int64_t n, float* y, std::int64_t ldy) {
+  for (; group >= 4; group -= 4, w += 4 * ldw, y += 4 * ldy) add_rows_of<4>(k, w, ldw, rows, n, y, ldy);
+  if (group == 3) add_rows_of<3>(k, w, ldw, rows, n, y, ldy);
+  if (group == 2) add_rows_of<2>(k, w, ldw, rows, n, y, ldy);
+  if (group == 1) add_rows_of<1>(k, w, ldw, rows, n, y, ldy);
+}
+
+void AddRows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw, const float* rows,
+             std::int64_t n, float* y, std::int64_t ldy) {
+  add_rows(group, k, w, ldw, rows, n, y, ldy);
+}
+void AddBf16Rows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw,
+                 const std::uint16_t* rows, std::int64_t n, float* y, std::int64_t ldy) {
+  add_rows(group, k, w, ldw, rows, n, y, ldy);
 }
 
 void Axpby(float a, const float* x, float b, std::int64_t n, float* y) {
@@ -279,6 +346,8 @@ HWY_EXPORT(Dot);
 HWY_EXPORT(Dot3);
 HWY_EXPORT(Axpy);
 HWY_EXPORT(Axpby);
+HWY_EXPORT(AddRows);
+HWY_EXPORT(AddBf16Rows);
 HWY_EXPORT(ScaleBy);
 HWY_EXPORT(SiluMul);
 HWY_EXPORT(SiluMulBackward);
@@ -314,6 +383,14 @@ void vaxpy(float a, const float* x, std::int64_t n, float* y) {
 }
 void vaxpby(float a, const float* x, float b, std::int64_t n, float* y) {
   HWY_DYNAMIC_DISPATCH(Axpby)(a, x, b, n, y);
+}
+void vadd_rows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw, const float* rows,
+               std::int64_t n, float* y, std::int64_t ldy) {
+  HWY_DYNAMIC_DISPATCH(AddRows)(group, k, w, ldw, rows, n, y, ldy);
+}
+void vadd_rows(std::int64_t group, std::int64_t k, const float* w, std::int64_t ldw,
+               const std::uint16_t* rows, std::int64_t n, float* y, std::int64_t ldy) {
+  HWY_DYNAMIC_DISPATCH(AddBf16Rows)(group, k, w, ldw, rows, n, y, ldy);
 }
 void vscale_by(float a, const float* x, const float* w, std::int64_t n, float* y) {
   HWY_DYNAMIC_DISPATCH(ScaleBy)(a, x, w, n, y);

@@ -163,6 +163,35 @@ Routing route(const ExpertConfig& e, std::int64_t n, const float* logits,
   return routing;
 }
 
+// Few rows: experts side by side, a thread each, into rows of their own; these are added in the order of the
+// experts, whichever thread was first.
+void resident_expert_layer(const TargetConfig& c, const LayerTensors& l, std::int64_t n,
+                           const LayerProducts& products, float* x, float* normed,
+                           std::vector<LayerScratch>* scratch) {
+  rms_norm(n, c.hidden, x, c.hidden, l.post_norm.data(), c.rms_norm_eps, normed, c.hidden,
+           room(&(*scratch)[0].inv, n));
+  const RowsByExpert by = choose_experts(c.experts, c.hidden, l, *products.router, n, normed, scratch);
+  if (c.experts.shared > 0) add_mlp(products.shared, {}, n, c.hidden, normed, x, &(*scratch)[0]);
+  std::vector<float> parts(by.row.size() * static_cast<std::size_t>(c.hidden));
+  parallel_items(c.experts.count, [&](std::int64_t expert, int thread) {
+    const std::int64_t first = by.begin[static_cast<std::size_t>(expert)],
+                       rows = by.begin[static_cast<std::size_t>(expert) + 1] - first;
+    if (rows == 0) return;
+    LayerScratch* s = &(*scratch)[static_cast<std::size_t>(thread)];
+    float* z = room(&s->attended, rows * c.hidden);
+    gather_rows(rows, c.hidden, normed, by.row.data() + first, z);
+    add_mlp(products.experts[static_cast<std::size_t>(expert)], {}, rows, c.hidden, z,
+            parts.data() + first * c.hidden, s);
+  });
+  parallel_for(c.hidden, 64, [&](std::int64_t begin, std::int64_t end) {
+    for (std::size_t i = 0; i < by.row.size(); ++i) {
+      const float* from = parts.data() + static_cast<std::int64_t>(i) * c.hidden;
+      float* to = x + by.row[i] * c.hidden;
+      for (std::int64_t j = begin; j < end; ++j) to[j] += by.weight[i] * from[j];
+    }
+  });
+}
+
 Status expert_layer(const TargetConfig& c, std::int64_t layer, const LayerTensors& l, std::int64_t n,
                     TargetTensors& tensors, LayerProducts& products, float* x, float* normed,
                     std::vector<LayerScratch>* scratch) {
@@ -194,7 +223,7 @@ Status expert_layer(const TargetConfig& c, std::int64_t layer, const LayerTensor
     if (!weights.ok()) return weights.status();
     products.load_expert(&*weights);
     read_on(i + ahead);
-    add_expert(by, used[i], c.hidden, products.expert, normed, x, scratch);
+    add_expert(by, used[i], c.hidden, products.experts[0], normed, x, scratch);
   }
   return {};
 }

@@ -29,5 +29,9 @@ std::size_t experts_read_ahead();
 Status expert_layer(const TargetConfig& config, std::int64_t layer_index, const LayerTensors& layer,
                     std::int64_t n, TargetTensors& tensors, LayerProducts& products, float* x, float* normed,
                     std::vector<LayerScratch>* scratch);
+/// The same with all experts of the layer in memory, for the few rows of a step of generation.
+void resident_expert_layer(const TargetConfig& config, const LayerTensors& layer, std::int64_t n,
+                           const LayerProducts& products, float* x, float* normed,
+                           std::vector<LayerScratch>* scratch);
 
 }  // namespace eaglet

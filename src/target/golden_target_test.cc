@@ -157,6 +157,20 @@ TEST(Deterministic, NeighboursAndPassesChangeNoBit) {
     }
 }
 
+// Weights that stay packed after the first pass give the bits of weights that are read anew.
+TEST(Deterministic, KeptWeightsChangeNoBit) {
+  for (const fs::path& folder : folders()) {
+    SCOPED_TRACE(folder.string());
+    const Expected e = read_expected(folder);
+    ForwardOptions keeping;
+    keeping.keep_weights = true;
+    auto anew = TargetForward::open(folder.string()), kept = TargetForward::open(folder.string(), keeping);
+    ASSERT_TRUE(anew.ok() && kept.ok());
+    const auto wanted = states_of(anew->get(), e.pointers);
+    for (int pass = 0; pass < 3; ++pass) EXPECT_EQ(states_of(kept->get(), e.pointers), wanted);
+  }
+}
+
 // bf16 products: near to fp32, and not the same (or the option would do nothing).
 TEST(Bf16Target, IsNearToF32) {
   for (const fs::path& folder : folders()) {

@@ -86,7 +86,7 @@ void latent_attention_layer(const TargetConfig& c, const TargetRope& rope, const
         std::copy_n(from_kv + m.nope_dim, m.value_dim, v + at);
       }
   });
-  attend_within_documents({heads, heads, wide, 0}, chunk, s);
+  attend({heads, heads, wide, 0}, chunk, s);
   const float* attended = s->attended.data();
   parallel_for(n, 16, [&](std::int64_t begin, std::int64_t end) {  // the filling goes; raw_q is free by now
     for (std::int64_t i = begin * heads; i < end * heads; ++i)

@@ -8,8 +8,15 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
+#include "target/kv_cache.h"
 
 namespace eaglet {
+float* room(std::vector<float>* buffer, std::int64_t n) {
+  const auto needed = static_cast<std::size_t>(n);
+  if (buffer->size() < needed) buffer->resize(needed);
+  return buffer->data();
+}
+
 namespace {
 
 // A norm of every head by itself (Qwen3).
@@ -26,13 +33,49 @@ void multiply(const LinearWeight& w, std::int64_t n, std::int64_t out, const flo
   add_bias(n, out, bias.empty() ? nullptr : bias.data(), y);
 }
 
-}  // namespace
-
-float* room(std::vector<float>* buffer, std::int64_t n) {
-  const auto needed = static_cast<std::size_t>(n);
-  if (buffer->size() < needed) buffer->resize(needed);
-  return buffer->data();
+// Part of rows [n, distance] -> [n, width], and the bias where there is one.
+void take_part(std::int64_t n, std::int64_t width, std::int64_t distance, const float* from,
+               const std::vector<float>& bias, float* to) {
+  parallel_for(n, 32, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row)
+      std::copy_n(from + row * distance, width, to + row * width);
+  });
+  add_bias(n, width, bias.empty() ? nullptr : bias.data(), to);
 }
+
+// Queries, keys and values of normed rows.
+void project(const LayerTensors& l, const LayerProducts& p, std::int64_t n, std::int64_t q_width,
+             std::int64_t kv_width, const float* normed, LayerScratch* s) {
+  float *q = room(&s->q, n * q_width), *k = room(&s->k, n * kv_width), *v = room(&s->v, n * kv_width);
+  if (p.qkv == nullptr) {
+    multiply(*p.q, n, q_width, normed, l.q_bias, false, q);
+    multiply(*p.k, n, kv_width, normed, l.k_bias, false, k);
+    multiply(*p.v, n, kv_width, normed, l.v_bias, false, v);
+    return;
+  }
+  const std::int64_t all = q_width + 2 * kv_width;
+  float* joined = room(&s->joined, n * all);
+  p.qkv->forward(n, normed, false, joined);
+  take_part(n, q_width, all, joined, l.q_bias, q);
+  take_part(n, kv_width, all, joined + q_width, l.k_bias, k);
+  take_part(n, kv_width, all, joined + q_width + kv_width, l.v_bias, v);
+}
+
+// gate and up of rows z.
+void project_mlp(const MlpProducts& mlp, const MlpBiases& biases, std::int64_t n, const float* z, float* gate,
+                 float* up, LayerScratch* s) {
+  if (mlp.gate_up == nullptr) {
+    multiply(*mlp.gate, n, mlp.width, z, biases.gate, false, gate);
+    multiply(*mlp.up, n, mlp.width, z, biases.up, false, up);
+    return;
+  }
+  float* joined = room(&s->joined, n * 2 * mlp.width);
+  mlp.gate_up->forward(n, z, false, joined);
+  take_part(n, mlp.width, 2 * mlp.width, joined, biases.gate, gate);
+  take_part(n, mlp.width, 2 * mlp.width, joined + mlp.width, biases.up, up);
+}
+
+}  // namespace
 
 TargetRope target_rope(const TargetConfig& c) {
   TargetRope rope;
@@ -66,31 +109,35 @@ void attend_within_documents(const AttentionShape& shape, const DocumentChunk& c
             floats);
 }
 
+void attend(const AttentionShape& shape, const DocumentChunk& chunk, LayerScratch* s) {
+  if (chunk.caches != nullptr)
+    attend_over_caches(shape, chunk, s);
+  else
+    attend_within_documents(shape, chunk, s);
+}
+
 void attention_layer(const TargetConfig& c, const TargetRope& rope, const LayerTensors& l,
                      const LayerProducts& p, std::int64_t window, const DocumentChunk& chunk, float* x,
                      LayerScratch* s) {
   const std::int64_t n = chunk.rows, q_width = c.num_heads * c.head_dim,
                      kv_width = c.num_kv_heads * c.head_dim, half = c.head_dim / 2;
   float* normed = room(&s->normed, n * c.hidden);
-  float *q = room(&s->q, n * q_width), *k = room(&s->k, n * kv_width), *v = room(&s->v, n * kv_width);
   rms_norm(n, c.hidden, x, c.hidden, l.input_norm.data(), c.rms_norm_eps, normed, c.hidden, room(&s->inv, n));
-  multiply(*p.q, n, q_width, normed, l.q_bias, false, q);
-  multiply(*p.k, n, kv_width, normed, l.k_bias, false, k);
-  multiply(*p.v, n, kv_width, normed, l.v_bias, false, v);
+  project(l, p, n, q_width, kv_width, normed, s);
+  float *q = s->q.data(), *k = s->k.data();
   norm_heads(n * c.num_heads, l.q_norm, c.head_dim, c.rms_norm_eps, q, s);
   norm_heads(n * c.num_kv_heads, l.k_norm, c.head_dim, c.rms_norm_eps, k, s);
   chunk_rope_angles(rope.table, chunk, half, s);
   rope_rotate(n, c.num_heads, half, s->cos.data(), s->sin.data(), q);
   rope_rotate(n, c.num_kv_heads, half, s->cos.data(), s->sin.data(), k);
-  attend_within_documents({c.num_heads, c.num_kv_heads, c.head_dim, window}, chunk, s);
+  attend({c.num_heads, c.num_kv_heads, c.head_dim, window}, chunk, s);
   multiply(*p.o, n, c.hidden, s->attended.data(), l.o_bias, true, x);
 }
 
 void add_mlp(const MlpProducts& mlp, const MlpBiases& biases, std::int64_t n, std::int64_t hidden,
              const float* z, float* y, LayerScratch* s) {
   float *gate = room(&s->gate, n * mlp.width), *up = room(&s->up, n * mlp.width);
-  multiply(*mlp.gate, n, mlp.width, z, biases.gate, false, gate);
-  multiply(*mlp.up, n, mlp.width, z, biases.up, false, up);
+  project_mlp(mlp, biases, n, z, gate, up, s);
   swiglu(n, mlp.width, gate, up, gate);
   multiply(*mlp.down, n, hidden, gate, biases.down, true, y);
 }

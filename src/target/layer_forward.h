@@ -11,17 +11,20 @@
 
 namespace eaglet {
 
-/// Some rows of a pass: whole documents, end to end, no padding.
+struct StepCaches;  // kv_cache.h
+
+/// Some rows of a pass: whole documents, end to end, no padding. When generating: the new rows of sequences.
 struct DocumentChunk {
   std::int64_t first_row = 0, rows = 0, longest = 0;  // of the pass; the longest document
   std::vector<AttentionSpan> spans;                   // a document each, rows counted from first_row
   std::vector<std::int32_t> positions, own_row;       // of each row: in its document; 0, 1, 2 ...
+  const StepCaches* caches = nullptr;                 // when generating
 };
 
 /// Memory that layers share; grows to what the largest chunk needs.
 struct LayerScratch {
   std::vector<float> normed, inv, q, k, v, attended, log_sum_exp, attention, cos, sin;
-  std::vector<float> gate, up, latent, compressed, head_parts;
+  std::vector<float> gate, up, latent, compressed, head_parts, joined;
 };
 
 /// What rotates and scales the queries of every layer.
@@ -51,7 +54,9 @@ void add_mlp(const MlpProducts& mlp, const MlpBiases& biases, std::int64_t n, st
 void chunk_rope_angles(const RopeTable& table, const DocumentChunk& chunk, std::int64_t half,
                        LayerScratch* scratch);
 /// scratch->attended [rows, heads x head_dim] from scratch->q, scratch->k, scratch->v, each document by
-/// itself.
+/// itself; over the caches when generating.
+void attend(const AttentionShape& shape, const DocumentChunk& chunk, LayerScratch* scratch);
+/// The rows of chunk.spans alone.
 void attend_within_documents(const AttentionShape& shape, const DocumentChunk& chunk, LayerScratch* scratch);
 
 /// Room for n floats that may be overwritten.

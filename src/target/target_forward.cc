@@ -10,6 +10,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rows.h"
 #include "target/expert_layer.h"
+#include "target/layer_size.h"
 
 namespace eaglet {
 namespace {
@@ -41,21 +42,25 @@ std::vector<DocumentChunk> chunk_documents(const std::vector<std::int64_t>& leng
   return chunks;
 }
 
-Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& path,
-                                                           const ForwardOptions& options) {
+Result<TargetFiles> open_target_files(const std::string& path) {
   if (!is_directory(path)) {
     EAGLET_ASSIGN_OR_RETURN(TargetConfig config, target_config_from_gguf(path));
     EAGLET_ASSIGN_OR_RETURN(auto weights, open_gguf_weights(path, config));
-    return std::unique_ptr<TargetForward>(
-        new TargetForward(std::move(config), TargetTensors(std::move(weights), path), options));
+    return TargetFiles{std::move(config), TargetTensors(std::move(weights), path)};
   }
   const std::string config_path = path + "/config.json";
   EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(config_path));
   Result<TargetConfig> config = target_config_from_json(json);
   if (!config.ok()) return config.status().at(config_path);
   EAGLET_ASSIGN_OR_RETURN(auto weights, open_folder_weights(path, config->quantisation));
+  return TargetFiles{std::move(*config), TargetTensors(std::move(weights), path)};
+}
+
+Result<std::unique_ptr<TargetForward>> TargetForward::open(const std::string& path,
+                                                           const ForwardOptions& options) {
+  EAGLET_ASSIGN_OR_RETURN(TargetFiles files, open_target_files(path));
   return std::unique_ptr<TargetForward>(
-      new TargetForward(std::move(*config), TargetTensors(std::move(weights), path), options));
+      new TargetForward(std::move(files.config), std::move(files.tensors), options));
 }
 
 Status TargetForward::embed(const std::vector<const std::vector<std::int32_t>*>& documents) {
@@ -69,10 +74,16 @@ Status TargetForward::embed(const std::vector<const std::vector<std::int32_t>*>&
     if (id < 0 || id >= config_.vocab)
       return Status(StatusCode::kInvalidArgument, "a token id is outside the target's vocabulary",
                     tensors_.path());
-  EAGLET_ASSIGN_OR_RETURN(const auto table,
-                          tensors_.read("model.embed_tokens.weight", {config_.vocab, config_.hidden}));
+  if (kept_embeddings_.empty()) {
+    EAGLET_ASSIGN_OR_RETURN(kept_embeddings_,
+                            tensors_.read("model.embed_tokens.weight", {config_.vocab, config_.hidden}));
+  }
   tokens_ = static_cast<std::int64_t>(ids.size());
-  gather_rows(tokens_, config_.hidden, table.data(), ids.data(), room(&x_, tokens_ * config_.hidden));
+  const auto bytes = static_cast<std::uint64_t>(tokens_ * config_.hidden) * sizeof(float);
+  EAGLET_RETURN_IF_ERROR(x_.reserve(options_.spill_directory, bytes));
+  if (config_.experts.count > 0) EAGLET_RETURN_IF_ERROR(normed_.reserve(options_.spill_directory, bytes));
+  gather_rows(tokens_, config_.hidden, kept_embeddings_.data(), ids.data(), x_.as<float>());
+  if (!options_.keep_weights) std::vector<float>().swap(kept_embeddings_);
   chunks_ = chunk_documents(lengths, kChunkRows);
   return {};
 }
@@ -81,20 +92,40 @@ std::future<Result<LayerTensors>> TargetForward::read_ahead(std::int64_t layer) 
   return std::async(std::launch::async, [this, layer] { return read_layer(config_, layer, tensors_); });
 }
 
-void TargetForward::run_chunk(std::int64_t layer, const LayerTensors& weights, const DocumentChunk& chunk,
+Result<const TargetForward::PackedLayer*> TargetForward::pack(std::int64_t layer,
+                                                              std::future<Result<LayerTensors>>* read) {
+  PackedLayer& packed = keeps(layer) ? kept_[static_cast<std::size_t>(layer)] : under_way_;
+  if (packed.own != nullptr) return &packed;
+  Result<LayerTensors> weights = read->get();
+  if (!weights.ok()) return weights.status();
+  packed.tensors = std::move(*weights);
+  packed.products = &products_;
+  if (keeps(layer)) {
+    packed.own = std::make_unique<LayerProducts>(config_, options_);
+    packed.products = packed.own.get();
+  }
+  packed.products->load(&packed.tensors);
+  return &packed;
+}
+
+void TargetForward::run_chunk(std::int64_t layer, const PackedLayer& packed, const DocumentChunk& chunk,
                               LayerScratch* scratch) {
-  float* x = x_.data() + chunk.first_row * config_.hidden;
+  const LayerTensors& weights = packed.tensors;
+  const LayerProducts& products = *packed.products;
+  float* x = x_.as<float>() + chunk.first_row * config_.hidden;
   if (config_.latent.kv_rank > 0)
-    latent_attention_layer(config_, rope_, weights, products_, chunk, x, scratch);
+    latent_attention_layer(config_, rope_, weights, products, chunk, x, scratch);
   else
-    attention_layer(config_, rope_, weights, products_, config_.window[static_cast<std::size_t>(layer)],
-                    chunk, x, scratch);
-  if (!has_experts(config_, layer)) mlp_layer(config_, weights, products_, chunk.rows, x, scratch);
+    attention_layer(config_, rope_, weights, products, config_.window[static_cast<std::size_t>(layer)], chunk,
+                    x, scratch);
+  if (!has_experts(config_, layer)) mlp_layer(config_, weights, products, chunk.rows, x, scratch);
+  x_.release(static_cast<std::uint64_t>(chunk.first_row * config_.hidden) * sizeof(float),
+             static_cast<std::uint64_t>(chunk.rows * config_.hidden) * sizeof(float));
 }
 
 // A thread takes a whole chunk through the layer: products of so few rows are over too soon for threads to
 // share one. A long document has all threads to itself. Which of the two it is hangs on the document alone.
-Status TargetForward::run_layer(std::int64_t layer, const LayerTensors& weights) {
+Status TargetForward::run_layer(std::int64_t layer, const PackedLayer& packed) {
   std::vector<const DocumentChunk*> side_by_side;
   for (const DocumentChunk& chunk : chunks_) {
     if (chunk.rows <= kChunkRows) {
@@ -102,32 +133,37 @@ Status TargetForward::run_layer(std::int64_t layer, const LayerTensors& weights)
       continue;
     }
     if (interrupted()) break;
-    run_chunk(layer, weights, chunk, &scratch_[0]);
+    run_chunk(layer, packed, chunk, &scratch_[0]);
   }
   parallel_items(static_cast<std::int64_t>(side_by_side.size()), [&](std::int64_t i, int thread) {
     if (!interrupted())
-      run_chunk(layer, weights, *side_by_side[static_cast<std::size_t>(i)],
+      run_chunk(layer, packed, *side_by_side[static_cast<std::size_t>(i)],
                 &scratch_[static_cast<std::size_t>(thread)]);
   });
   if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
   if (!has_experts(config_, layer)) return {};
-  return expert_layer(config_, layer, weights, tokens_, tensors_, products_, x_.data(),
-                      room(&normed_, tokens_ * config_.hidden), &scratch_);
+  EAGLET_RETURN_IF_ERROR(expert_layer(config_, layer, packed.tensors, tokens_, tensors_, *packed.products,
+                                      x_.as<float>(), normed_.as<float>(), &scratch_));
+  const auto bytes = static_cast<std::uint64_t>(tokens_ * config_.hidden) * sizeof(float);
+  x_.release(0, bytes);
+  normed_.release(0, bytes);
+  return {};
 }
 
 Status TargetForward::run(const std::vector<const std::vector<std::int32_t>*>& documents,
                           std::int64_t last_layer, const OnStates& on_states) {
   EAGLET_RETURN_IF_ERROR(embed(documents));
-  EAGLET_RETURN_IF_ERROR(on_states(0, x_.data()));
+  EAGLET_RETURN_IF_ERROR(on_states(0, x_.as<float>()));
   std::future<Result<LayerTensors>> next;
-  if (last_layer > 0) next = read_ahead(0);
+  const auto begin_reading = [&](std::int64_t layer) {
+    if (layer < last_layer && !kept(layer)) next = read_ahead(layer);
+  };
+  begin_reading(0);
   for (std::int64_t layer = 0; layer < last_layer; ++layer) {
-    Result<LayerTensors> weights = next.get();
-    if (!weights.ok()) return weights.status();
-    products_.load(&*weights);
-    if (layer + 1 < last_layer) next = read_ahead(layer + 1);
-    EAGLET_RETURN_IF_ERROR(run_layer(layer, *weights));
-    EAGLET_RETURN_IF_ERROR(on_states(layer + 1, x_.data()));
+    EAGLET_ASSIGN_OR_RETURN(const PackedLayer* packed, pack(layer, &next));
+    begin_reading(layer + 1);
+    EAGLET_RETURN_IF_ERROR(run_layer(layer, *packed));
+    EAGLET_RETURN_IF_ERROR(on_states(layer + 1, x_.as<float>()));
   }
   return {};
 }
@@ -148,34 +184,6 @@ Status TargetForward::logits(std::int64_t n, const float* x, std::vector<float>*
 std::uint64_t TargetForward::bytes_per_token() const {
   return static_cast<std::uint64_t>(4 * config_.hidden * (config_.experts.count > 0 ? 2 : 1));
 }
-
-namespace {
-
-struct LayerSize {
-  std::int64_t attention = 0, mlp = 0, expert = 0, shared = 0;  // weights
-  std::int64_t row = 0;                                         // floats that a row of a chunk needs
-};
-
-LayerSize layer_size(const TargetConfig& c) {
-  LayerSize size;
-  const LatentConfig& m = c.latent;
-  const std::int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  size.attention = 2 * (q + kv) * c.hidden;
-  size.row = 2 * c.hidden + 2 * (q + kv) + 2 * c.intermediate;
-  if (m.kv_rank > 0) {
-    const std::int64_t decoded = c.num_heads * (m.nope_dim + m.value_dim);
-    size.attention = (m.q_rank > 0 ? m.q_rank * (c.hidden + q) : q * c.hidden) +
-                     (m.kv_rank + m.rope_dim) * c.hidden + m.kv_rank * decoded +
-                     c.num_heads * m.value_dim * c.hidden;
-    size.row += 3 * c.num_heads * std::max(c.head_dim, m.value_dim) + decoded;
-  }
-  size.mlp = has_dense_layer(c) ? 3 * c.hidden * c.intermediate : 0;
-  size.expert = 3 * c.hidden * c.experts.width;
-  size.shared = c.experts.shared * size.expert + c.experts.count * c.hidden;
-  return size;
-}
-
-}  // namespace
 
 // What is read ahead is fp32; what is computed with is packed. While a layer is packed its fp32 values are
 // there and the next one is not read yet.

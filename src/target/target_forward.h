@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/spill_memory.h"
 #include "base/status.h"
 #include "device/threads.h"
 #include "target/layer_forward.h"
@@ -15,12 +16,20 @@
 
 namespace eaglet {
 
+/// What a target's files say, and its weights.
+struct TargetFiles {
+  TargetConfig config;
+  TargetTensors tensors;
+};
+/// A transformers folder or a GGUF file. kNotFound, kDataLoss, kConfig (an architecture or a setting that is
+/// not known).
+Result<TargetFiles> open_target_files(const std::string& path);
+
 /// The target's forward, layer by layer: all documents of a pass go through a layer while the weights of the
 /// next are read (of experts, one by one, the next expert's). Not thread-safe.
 class TargetForward {
  public:
-  /// A transformers folder or a GGUF file. kNotFound, kDataLoss, kConfig (an architecture or a setting that
-  /// is not known).
+  /// The errors of open_target_files().
   static Result<std::unique_ptr<TargetForward>> open(const std::string& path,
                                                      const ForwardOptions& options = {});
   const TargetConfig& config() const { return config_; }
@@ -41,6 +50,7 @@ class TargetForward {
   /// Multiplications and additions of a token, its attention to those before it left out.
   double flops_per_token() const;
   const std::string& path() const { return tensors_.path(); }
+  const std::string& spill_directory() const { return options_.spill_directory; }
 
  private:
   TargetForward(TargetConfig config, TargetTensors tensors, const ForwardOptions& options)
@@ -49,19 +59,32 @@ class TargetForward {
         options_(options),
         rope_(target_rope(config_)),
         products_(config_, options),
+        kept_(static_cast<std::size_t>(config_.num_layers)),
         scratch_(static_cast<std::size_t>(num_threads())) {}
   Status embed(const std::vector<const std::vector<std::int32_t>*>& documents);
   std::future<Result<LayerTensors>> read_ahead(std::int64_t layer);
-  Status run_layer(std::int64_t layer, const LayerTensors& weights);
-  void run_chunk(std::int64_t layer, const LayerTensors& weights, const DocumentChunk& chunk,
+  /// A layer ready to run: packed, and its norms and biases.
+  struct PackedLayer {
+    LayerTensors tensors;
+    LayerProducts* products = nullptr;
+    std::unique_ptr<LayerProducts> own;  // of a layer that is kept
+  };
+  bool keeps(std::int64_t layer) const { return options_.keep_weights && !has_experts(config_, layer); }
+  bool kept(std::int64_t layer) const { return kept_[static_cast<std::size_t>(layer)].own != nullptr; }
+  Result<const PackedLayer*> pack(std::int64_t layer, std::future<Result<LayerTensors>>* read);
+  Status run_layer(std::int64_t layer, const PackedLayer& packed);
+  void run_chunk(std::int64_t layer, const PackedLayer& packed, const DocumentChunk& chunk,
                  LayerScratch* scratch);
 
   TargetConfig config_;
   TargetTensors tensors_;
   ForwardOptions options_;
   TargetRope rope_;
-  LayerProducts products_;
-  std::vector<float> x_, normed_;  // of the pass [tokens, hidden]
+  LayerProducts products_;  // of the layer that is under way, unless it is kept
+  PackedLayer under_way_;
+  std::vector<PackedLayer> kept_;
+  std::vector<float> kept_embeddings_;
+  SpillMemory x_, normed_;  // of the pass, fp32 [tokens, hidden]
   std::int64_t tokens_ = 0;
   std::vector<DocumentChunk> chunks_;
   std::vector<LayerScratch> scratch_;  // of each thread

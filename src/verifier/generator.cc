@@ -16,14 +16,27 @@ struct FreeSampler {
 };
 using SamplerPointer = std::unique_ptr<llama_sampler, FreeSampler>;
 
-SamplerPointer make_sampler(const GeneratorOptions& options, std::uint32_t seed) {
-  if (options.temperature <= 0) return nullptr;
+// The order that sampling.h tells. nullptr: the likeliest token, which needs no chain.
+SamplerPointer make_sampler(const SamplingOptions& options, const GenerationRequest& request,
+                            std::int32_t vocab) {
+  if (options.temperature <= 0 && options.repetition_penalty == 1) return nullptr;
   SamplerPointer chain(llama_sampler_chain_init(llama_sampler_chain_default_params()));
-  // Temperature first, then the nucleus: the order in which OpenAI-compatible servers and vLLM define top-p.
-  llama_sampler_chain_add(chain.get(), llama_sampler_init_temp(static_cast<float>(options.temperature)));
-  if (options.top_p < 1)
-    llama_sampler_chain_add(chain.get(), llama_sampler_init_top_p(static_cast<float>(options.top_p), 1));
-  llama_sampler_chain_add(chain.get(), llama_sampler_init_dist(seed));
+  const auto add = [&](llama_sampler* sampler) { llama_sampler_chain_add(chain.get(), sampler); };
+  if (options.repetition_penalty != 1) {
+    const auto all =
+        static_cast<std::int32_t>(request.prompt.size()) + static_cast<std::int32_t>(request.max_tokens);
+    add(llama_sampler_init_penalties(vocab, all, static_cast<float>(options.repetition_penalty), 0, 0));
+    for (const std::int32_t token : request.prompt) llama_sampler_accept(chain.get(), token);
+  }
+  if (options.temperature <= 0) {
+    add(llama_sampler_init_greedy());
+    return chain;
+  }
+  add(llama_sampler_init_temp(static_cast<float>(options.temperature)));
+  if (options.min_p > 0) add(llama_sampler_init_min_p(static_cast<float>(options.min_p), 1));
+  if (options.top_k > 0) add(llama_sampler_init_top_k(static_cast<std::int32_t>(options.top_k)));
+  if (options.top_p < 1) add(llama_sampler_init_top_p(static_cast<float>(options.top_p), 1));
+  add(llama_sampler_init_dist(request.seed));
   return chain;
 }
 
@@ -79,8 +92,8 @@ class LlamaGenerator : public Generator {
         if (request) {
           slot.busy = true;
           slot.fed = 0;
-          slot.answer = {request->tag, {}, false};
-          slot.sampler = make_sampler(options_, request->seed);
+          slot.answer = {request->tag, {}, false, {}};
+          slot.sampler = make_sampler(options_.sampling, *request, vocab_);
           slot.request = std::move(*request);
         }
       }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "verifier/sampling.h"
 #include "verifier/target.h"
 
 namespace eaglet {
@@ -14,8 +15,7 @@ namespace eaglet {
 struct GeneratorOptions {
   int parallel = 16;                     // sequences decoded together
   std::int64_t longest_sequence = 2048;  // prompt and answer of the longest request
-  double temperature = 0;                // 0 = greedy
-  double top_p = 1.0;
+  SamplingOptions sampling = {};
 };
 
 struct GenerationRequest {
@@ -29,6 +29,8 @@ struct GeneratedAnswer {
   std::size_t tag = 0;
   std::vector<std::int32_t> tokens;  // with the end token when `stopped`
   bool stopped = false;              // false: cut at max_tokens
+  // bf16 [prompt and answer tokens, slots, hidden] where the generator was told to keep states; else empty
+  std::vector<std::uint16_t> states = {};
 };
 
 /// Answers many requests together: a slot that becomes free is filled at once. A request's tokens depend on

@@ -88,11 +88,27 @@ TEST(Generator, AnswersDoNotDependOnNeighboursOrOrder) {
 TEST(Generator, SeedsFixSampledAnswers) {
   EAGLET_NEEDS_SAMPLE_MODEL();
   const auto prompt = prompt_tokens("Invent a word.");
-  const GeneratorOptions sampled{.parallel = 1, .longest_sequence = 256, .temperature = 1.2, .top_p = 0.95};
+  const GeneratorOptions sampled{
+      .parallel = 1, .longest_sequence = 256, .sampling = {.temperature = 1.2, .top_p = 0.95}};
   const auto run = [&](std::uint32_t seed) { return answer({{0, prompt, 12, seed}}, sampled)[0].tokens; };
   const auto first = run(7);
   EXPECT_EQ(first, run(7));
   EXPECT_NE(first, run(8));
+}
+
+// Each further setting alone leaves one token to draw from at the start, so it gives what greedy gives.
+TEST(Generator, EverySamplingSettingCounts) {
+  EAGLET_NEEDS_SAMPLE_MODEL();
+  const auto prompt = prompt_tokens("What is the capital of France?");
+  const auto run = [&](SamplingOptions sampling) {
+    return answer({{0, prompt, 6, 7}}, {.parallel = 1, .longest_sequence = 256, .sampling = sampling})[0]
+        .tokens;
+  };
+  const auto greedy = run({});
+  EXPECT_NE(run({.temperature = 5}), greedy);
+  EXPECT_EQ(run({.temperature = 5, .top_k = 1}), greedy);
+  EXPECT_EQ(run({.temperature = 5, .min_p = 1}), greedy);
+  EXPECT_NE(run({.repetition_penalty = 10}), greedy);  // the question's words are not said again
 }
 
 TEST(Generator, StopsWhenTheCallerFails) {

@@ -28,7 +28,7 @@ Result<TargetWeightsAs> weights_as_from_name(const std::string& name);
 
 struct TargetOptions {
   TargetWeightsAs weights = TargetWeightsAs::kAuto;
-  int threads = 0;         // 0 = all cores
+  int threads = 0;          // 0 = all cores
   bool vocab_only = false;  // only the tokenizer and the chat template: nothing can be run
 };
 

@@ -1,0 +1,187 @@
+#include "generate/embedded_engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/memory_amount.h"
+#include "device/threads.h"
+#include "formats/transformers_target.h"
+#include "generate/answer_file.h"
+#include "generate/native_generator.h"
+#include "target/target_forward.h"
+#include "verifier/widened_copy.h"
+
+namespace eaglet {
+namespace {
+
+constexpr int kParallelNative = 64, kParallelLlama = 16;
+
+int parallel_of(const GenerateOptions& options, bool native) {
+  if (options.parallel > 0) return options.parallel;
+  return native ? kParallelNative : kParallelLlama;
+}
+
+SamplingOptions sampling_of(const GenerateOptions& o) {
+  return {o.temperature, o.top_p, o.top_k, o.min_p, o.repetition_penalty};
+}
+
+/// The engine that the answers in the file were made with; empty when there are none.
+Result<std::string> engine_of_answers(const std::string& path) {
+  const std::string beside = side_file(path, "settings.json");
+  if (!path_exists(beside) || !path_exists(path)) return std::string();
+  EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, file_bytes(path));
+  if (bytes == 0) return std::string();
+  EAGLET_ASSIGN_OR_RETURN(const Json settings, read_json_file(beside));
+  return settings.value("engine", "llama");  // files of before there was a choice
+}
+
+struct NativeNeeds {
+  std::uint64_t memory = 0, weights = 0, step = 0;
+  bool fits() const { return memory > weights + step; }
+};
+
+Result<NativeNeeds> native_needs(const GenerateOptions& options, const TargetConfig& config,
+                                 ComputeType type) {
+  NativeNeeds needs;
+  needs.memory = available_memory_bytes() / 2;
+  if (!options.memory.empty()) {
+    EAGLET_ASSIGN_OR_RETURN(needs.memory, parse_memory(options.memory));
+  }
+  needs.weights = ResidentTarget::weight_bytes(config, type);
+  const int parallel = parallel_of(options, true);
+  needs.step = ResidentTarget::step_bytes(config, NativeGeneratorOptions().prompt_rows + parallel, parallel);
+  return needs;
+}
+
+struct Choice {
+  bool native = false;
+  std::string why;  // of libllama, when nobody asked for it
+};
+
+/// Our own forward where it knows the model and the memory holds it.
+Result<Choice> choose(const GenerateOptions& options) {
+  if (options.engine == "native") return Choice{true, {}};
+  if (options.engine == "llama") return Choice{};
+  if (options.engine != "auto")
+    return Status(StatusCode::kUsage, "there is no engine '" + options.engine + "'", "--engine",
+                  "use auto, native or llama");
+  EAGLET_ASSIGN_OR_RETURN(const std::string before, engine_of_answers(options.output_path));
+  if (!before.empty()) return Choice{before == "native", "the answers in the file are libllama's"};
+  if (options.weights != "auto") return Choice{false, "--weights is given"};
+  const auto files = open_target_files(options.model_path);
+  if (!files.ok()) return Choice{false, "the native engine: " + files.status().what()};
+  EAGLET_ASSIGN_OR_RETURN(const ComputeType type, steady_compute_type(options.compute_type));
+  EAGLET_ASSIGN_OR_RETURN(const NativeNeeds needs, native_needs(options, files->config, type));
+  if (!needs.fits() && options.memory.empty())
+    return Choice{false, "the native engine's weights do not fit half of the free memory"};
+  return Choice{true, {}};
+}
+
+Status check_flags(const GenerateOptions& options, bool native) {
+  const auto refuse = [](const char* flag, const char* engine) {
+    return Status(StatusCode::kUsage, std::string(flag) + " is of the other engine", "eaglet generate",
+                  std::string("leave it out, or give --engine ") + engine);
+  };
+  if (native && options.weights != "auto") return refuse("--weights", "llama");
+  if (!native && options.compute_type != "auto") return refuse("--compute-type", "native");
+  if (!native && !options.memory.empty()) return refuse("--memory", "native");
+  return {};
+}
+
+}  // namespace
+
+Result<EmbeddedEngine> EmbeddedEngine::open(const GenerateOptions& options, Progress& progress) {
+  EmbeddedEngine engine(options);
+  EAGLET_ASSIGN_OR_RETURN(const Choice choice, choose(options));
+  EAGLET_RETURN_IF_ERROR(check_flags(options, choice.native));
+  if (!choice.native && options.keep.required)
+    return Status(StatusCode::kUsage,
+                  "states are kept by the native engine" + (choice.why.empty() ? "" : ": " + choice.why),
+                  "eaglet generate", "leave --keep-states out and run eaglet extract afterwards");
+  EAGLET_ASSIGN_OR_RETURN(engine.facts_, read_target_facts(options.model_path));
+  EAGLET_RETURN_IF_ERROR(choice.native ? engine.load_native(progress)
+                                       : engine.load_llama(progress, choice.why));
+  return engine;
+}
+
+Status EmbeddedEngine::load_llama(Progress& progress, const std::string& why) {
+  if (is_directory(options_.model_path))
+    return Status(StatusCode::kConfig, "libllama reads GGUF files, this is a folder", options_.model_path,
+                  "give --engine native with --tokenizer, or convert the model");
+  if (!options_.tokenizer_path.empty())
+    return Status(StatusCode::kUsage, "--tokenizer needs --engine native", "eaglet generate",
+                  "libllama uses the tokenizer of the file it runs");
+  EAGLET_ASSIGN_OR_RETURN(const TargetWeightsAs weights, weights_as_from_name(options_.weights));
+  EAGLET_ASSIGN_OR_RETURN(tokenizer_, Target::load(options_.model_path, {weights, options_.threads}));
+  progress.note(
+      fmt::format("engine libllama, weights {}{}", tokenizer_->weights_as(), why.empty() ? "" : ": " + why));
+  return {};
+}
+
+Status EmbeddedEngine::load_native(Progress& progress) {
+  const bool folder = is_directory(options_.model_path);
+  if (folder && options_.tokenizer_path.empty())
+    return Status(
+        StatusCode::kConfig, "a folder's tokenizer.json is not read yet", options_.model_path,
+        "give --tokenizer FILE: a GGUF of the same model, of which only tokenizer and chat template "
+        "are used");
+  set_num_threads(options_.threads);
+  const std::string tokenizer =
+      options_.tokenizer_path.empty() ? options_.model_path : options_.tokenizer_path;
+  TargetOptions vocab_only;
+  vocab_only.vocab_only = true;
+  EAGLET_ASSIGN_OR_RETURN(tokenizer_, Target::load(tokenizer, vocab_only));
+  EAGLET_ASSIGN_OR_RETURN(const TargetFiles files, open_target_files(options_.model_path));
+  if (tokenizer_->facts().vocab > files.config.vocab)
+    return Status(StatusCode::kConfig,
+                  fmt::format("the tokenizer has {} tokens, the target's embeddings {}",
+                              tokenizer_->facts().vocab, files.config.vocab),
+                  tokenizer, "give the tokenizer of this model");
+  EAGLET_ASSIGN_OR_RETURN(const ComputeType type, steady_compute_type(options_.compute_type));
+  EAGLET_ASSIGN_OR_RETURN(const NativeNeeds needs, native_needs(options_, files.config, type));
+  const auto amount = [](std::uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+  if (!needs.fits())
+    return Status(
+        StatusCode::kNoSpace,
+        fmt::format("weights of {} and a step's {} do not fit {} of memory", amount(needs.weights),
+                    amount(needs.step), amount(needs.memory)),
+        options_.model_path,
+        "give more --memory, or --engine llama, or ask a server (--server): generating needs all weights "
+        "for every token");
+  cache_bytes_ = needs.memory - needs.weights - needs.step;
+  progress.note(fmt::format("engine native: products in {}, weights {}, caches of up to {}",
+                            compute_type_name(type), amount(needs.weights), amount(cache_bytes_)));
+  progress.begin("load", static_cast<std::uint64_t>(files.config.num_layers), "layers", 0);
+  const double start = monotonic_seconds();
+  EAGLET_ASSIGN_OR_RETURN(
+      resident_, ResidentTarget::load(options_.model_path, type, [&](std::int64_t done, std::int64_t) {
+        progress.update(static_cast<std::uint64_t>(done), "");
+        return Status();
+      }));
+  progress.end(fmt::format("{} layers in {:.1f} s", files.config.num_layers, monotonic_seconds() - start));
+  return {};
+}
+
+Json EmbeddedEngine::settings() const {
+  if (native()) return {{"engine", "native"}, {"compute_type", compute_type_name(resident_->compute_type())}};
+  return {{"engine", "llama"}, {"weights_as", tokenizer_->weights_as()}};
+}
+
+Result<std::unique_ptr<Generator>> EmbeddedEngine::make_generator(
+    std::size_t requests, std::int64_t longest_sequence, const std::vector<std::int32_t>& kept_layers) const {
+  const int parallel = static_cast<int>(
+      std::min<std::size_t>(static_cast<std::size_t>(parallel_of(options_, native())), requests));
+  if (!native()) return Generator::create(*tokenizer_, {parallel, longest_sequence, sampling_of(options_)});
+  NativeGeneratorOptions how;
+  how.parallel = parallel;
+  how.cache_bytes = cache_bytes_;
+  how.sampling = sampling_of(options_);
+  how.ends = [this](std::int32_t token) { return tokenizer_->ends(token); };
+  how.kept_layers = kept_layers;
+  return make_native_generator(resident_.get(), how);
+}
+
+}  // namespace eaglet

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/progress.h"
+#include "base/status.h"
+#include "formats/json.h"
+#include "formats/target_model.h"
+#include "generate/generate.h"
+#include "target/resident_target.h"
+#include "verifier/generator.h"
+#include "verifier/target.h"
+
+namespace eaglet {
+
+/// What runs the target when no server is asked: our own forward with all weights in memory (native), or
+/// libllama. Tokenizer and chat template are libllama's with either.
+class EmbeddedEngine {
+ public:
+  /// kUsage (an engine or type that does not exist, flags of the other engine), kNoSpace (the weights do not
+  /// fit), kConfig (a folder without --tokenizer; a tokenizer of another model), the errors of loading. Says
+  /// in a note which engine it is and why.
+  static Result<EmbeddedEngine> open(const GenerateOptions& options, Progress& progress);
+
+  const Target& tokenizer() const { return *tokenizer_; }
+  const TargetFacts& facts() const { return facts_; }  // of the target
+  bool native() const { return resident_ != nullptr; }
+  /// What makes the answers, for their record: engine, and what the weights are held as.
+  Json settings() const;
+  /// For requests of at most `longest_sequence` tokens. kNoSpace when the cache does not fit.
+  Result<std::unique_ptr<Generator>> make_generator(std::size_t requests, std::int64_t longest_sequence,
+                                                    const std::vector<std::int32_t>& kept_layers) const;
+
+ private:
+  explicit EmbeddedEngine(const GenerateOptions& options) : options_(options) {}
+  Status load_native(Progress& progress);
+  Status load_llama(Progress& progress, const std::string& why);
+
+  GenerateOptions options_;
+  TargetFacts facts_;
+  std::unique_ptr<Target> tokenizer_;  // with libllama the weights too
+  std::unique_ptr<ResidentTarget> resident_;
+  std::uint64_t cache_bytes_ = 0;
+};
+
+}  // namespace eaglet
