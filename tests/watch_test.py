@@ -179,12 +179,12 @@ def test_our_training_starved_of_cores(root):
 
 
 def test_our_training_starved_by_data(root):
-    """Straight from a target of 64 layers, which needs far longer for a batch of states than the draft needs to learn from it."""
+    """Straight from a target of 64 layers on libllama, which needs far longer for a batch of states than the draft needs to learn from it."""
     make = "import toy_target\ntoy_target.LAYERS = 64\ntoy_target.write_target('toy.gguf')\ntoy_target.write_conversations('conversations.jsonl')"
     subprocess.run([sys.executable, "-c", make], cwd=root, check=True, env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))})
     command = [EAGLET, "--progress", "none", "train", "--online", "--conversations", f"{root}/conversations.jsonl", "--model", f"{root}/toy.gguf",
                "--output-dir", f"{root}/draft", "--max-seq-len", "128", "--max-steps", "100000", "--draft-vocab-size", "100", "--ttt-steps", "1",
-               "--threads", "1"]
+               "--threads", "1", "--target-weights", "stored"]
     # On one core, where reading ahead cannot hide the target behind the steps.
     core = {min(os.sched_getaffinity(0))}
     process = start(command, root, preexec_fn=lambda: os.sched_setaffinity(0, core))
