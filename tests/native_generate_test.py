@@ -133,6 +133,7 @@ def what_cannot_be(place):
     refused(place.generate("x", "--repetition-penalty", "0"), 64, "--repetition-penalty")
     for flag in (("--top-k", "3"), ("--engine", "native"), ("--parallel", "3"), ("--keep-states", "x")):
         refused(run("generate", "--server", "http://127.0.0.1:1", "--prompts", place.prompts, "--output", f"{place.root}/x.jsonl", *flag), 64, flag[0])
+    refused(run("generate", "--model", f"{place.root}/none.gguf", "--prompts", place.prompts, "--output", f"{place.root}/x.jsonl", "--compute-type", "f32"), 66, "none.gguf")
     folder = f"{SOURCE}/testdata/golden_targets/llama_tied"
     generate = ("generate", "--model", folder, "--prompts", place.prompts, "--output", f"{place.root}/x.jsonl")
     refused(run(*generate), 78, "tokenizer")

@@ -95,13 +95,13 @@ Status check_flags(const GenerateOptions& options, bool native) {
 
 Result<EmbeddedEngine> EmbeddedEngine::open(const GenerateOptions& options, Progress& progress) {
   EmbeddedEngine engine(options);
+  EAGLET_ASSIGN_OR_RETURN(engine.facts_, read_target_facts(options.model_path));
   EAGLET_ASSIGN_OR_RETURN(const Choice choice, choose(options));
   EAGLET_RETURN_IF_ERROR(check_flags(options, choice.native));
   if (!choice.native && options.keep.required)
     return Status(StatusCode::kUsage,
                   "states are kept by the native engine" + (choice.why.empty() ? "" : ": " + choice.why),
                   "eaglet generate", "leave --keep-states out and run eaglet extract afterwards");
-  EAGLET_ASSIGN_OR_RETURN(engine.facts_, read_target_facts(options.model_path));
   EAGLET_RETURN_IF_ERROR(choice.native ? engine.load_native(progress)
                                        : engine.load_llama(progress, choice.why));
   return engine;
