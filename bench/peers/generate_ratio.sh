@@ -22,7 +22,9 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -n "$model" ] && [ -n "$server" ] || { echo "error: --model and --llama-server are needed" >&2 && exit 64; }
+if [ -z "$model" ] || [ -z "$server" ]; then
+  echo "error: --model and --llama-server are needed" >&2 && exit 64
+fi
 [ -x "$eaglet" ] || { echo "error: there is no $eaglet; run scripts/setup first" >&2 && exit 66; }
 work=$(mktemp -d) port=$((20000 + RANDOM % 20000)) child=''
 trap '[ -z "$child" ] || kill "$child"; rm -rf "$work"' EXIT
@@ -36,7 +38,8 @@ for round in $(seq "$rounds"); do
   "$server" --model "$model" --parallel 16 --ctx-size 16384 --port "$port" >"$work/server.log" 2>&1 &
   child=$!
   answers llama-server_16 --server "http://127.0.0.1:$port" --concurrency 16 --wait-ready 120
-  kill "$child" && wait "$child" || true
+  kill "$child"
+  wait "$child" || true # ended by us
   child=''
   for parallel in 16 64; do
     answers "native_bf16_$parallel" --model "$model" --engine native --compute-type bf16 --parallel "$parallel"
