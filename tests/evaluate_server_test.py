@@ -15,24 +15,27 @@ EAGLET = os.environ["EAGLET"]
 
 def eaglet(*arguments, code=0):
     result = subprocess.run([EAGLET, *map(str, arguments), "--progress", "none"], capture_output=True, text=True, timeout=600)
-    assert result.returncode == code, f"exit {result.returncode}, expected {code}\n{result.stdout}\n{result.stderr}"
+    assert code is None or result.returncode == code, f"exit {result.returncode}, expected {code}\n{result.stdout}\n{result.stderr}"
     return result
 
 
 class Counting:
-    """Gives the recorded answers, and counters as if `accepted_at` had been accepted by position in `drafts` passes."""
+    """Gives the recorded answers, other ones after `same` tokens, and counters as if `accepted_at` had been accepted by position in
+    `drafts` passes."""
 
-    def __init__(self, rows, drafts, accepted_at):
+    def __init__(self, rows, drafts, accepted_at, same=10**9):
         self.answers = {}
         for row in rows:
             start = row["loss_mask"].index(1)
-            self.answers[tuple(row["input_ids"][:start])] = row["input_ids"][start:]
-        self.drafts, self.accepted_at, self.asked = drafts, accepted_at, 0
+            answer = row["input_ids"][start:]
+            self.answers[tuple(row["input_ids"][:start])] = answer[:same] + [token + 1 for token in answer[same:]]
+        self.drafts, self.accepted_at, self.asked, self.longest = drafts, accepted_at, 0, 0
 
     def __call__(self, route, request):
         assert route == "/v1/completions" and request["temperature"] == 0, (route, request)
         self.asked += 1
-        ids = self.answers[tuple(request["prompt"])]
+        self.longest = max(self.longest, len(request["prompt"]) + request["max_tokens"])
+        ids = self.answers[tuple(request["prompt"])][:request["max_tokens"]]
         return Answer({"choices": [{"text": "x", "finish_reason": "stop", "token_ids": ids}]})
 
     def metrics(self):
@@ -78,6 +81,26 @@ def main():
             assert served["source"] == "metrics" and served["draft_length"] == 2 and served["prompts"] == 8, served
             assert served["accepted"] == sum(walked["accepted_at"]) and served["same_share"] == 1, served
             assert verdict["good"] and abs(verdict["ratio"] - 1) < 0.02, verdict
+        # States of the first 27 tokens only: the server is asked for no more than the walk covers.
+        eaglet("extract", "--model", model, "--conversations", conversations, "--output-dir", f"{place}/cut", "--max-seq-len", 27)
+        cut = Counting(rows, 10, [1, 0])
+        with Server(cut, metrics=cut.metrics) as server:
+            shorter = [f"{place}/cut" if argument == f"{place}/states" else argument for argument in common]
+            report = json.loads(eaglet(*shorter, "--server", server.url, "--json", code=None).stdout)
+        lengths = [sum(row["loss_mask"]) for row in rows if row["id"] in report["held_out"]["document_ids"]]
+        first_20 = sum(min(20, length) for length in lengths)  # tokens; some answers end before
+        assert cut.longest == 27 and report["server"]["tokens"] == report["held_out"]["walked"][1]["tokens"] == first_20, report
+        # Answers that leave the recorded ones after 20 tokens: asked again as far as that, and the walk goes no further.
+        other = Counting(rows, 10, [1, 0], same=20)
+        with Server(other, metrics=other.metrics) as server:
+            report = json.loads(eaglet(*common, "--server", server.url, "--json", code=None).stdout)
+        served, verdict = report["server"], report["server_against_walked"]
+        assert served["asked_again"] and other.asked == 8 + served["prompts"] and abs(served["same_share"] - first_20 / sum(lengths)) < 1e-9, (served, lengths)
+        assert served["tokens"] == verdict["walk"]["tokens"] == sum(20 for length in lengths if length >= 20), (served, verdict)
+        strange = Counting(rows, 10, [1, 0], same=2)
+        with Server(strange, metrics=strange.metrics) as server:
+            refused = eaglet(*common, "--server", server.url, code=1)
+            assert "writes other answers than the recorded ones" in refused.stderr, refused.stderr
         low = Counting(rows, walked["tokens"], [0, 0])
         with Server(low, metrics=low.metrics) as server:
             refused = eaglet(*common, "--server", server.url, code=1)

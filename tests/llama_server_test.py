@@ -2,6 +2,7 @@
 that it serves. Skipped where the server was not built."""
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import urllib.request
 EAGLET, MODEL = os.environ["EAGLET"], os.environ["EAGLET_MODEL"]
 SERVER = os.environ.get("EAGLET_LLAMA_SERVER", os.path.join(os.path.dirname(MODEL), "llama-server-0c1e570"))
 SOURCE = os.environ["EAGLET_SOURCE"]
+WRONG_LAYERS = [3, 8, 14]  # trained on [2, 15, 27]
 
 
 def eaglet(*arguments, code=0):
@@ -91,32 +93,63 @@ def generate(place, server):
     assert same_prompts == 6, "the server's prompts are not the embedded target's"
 
 
-def evaluate(place):
-    """A small draft, trained on a few sample answers, served by llama-server itself: what it accepts is what we walk."""
-    conversations = f"{SOURCE}/recipes/learning-check-conversations.jsonl"
-    with open(conversations) as file:
-        few = [line for line in file][:12]
+def train_draft(place, server):
+    """A draft that knows the server's own greedy answers to a few questions well: states of the very ids that the server wrote."""
+    with open(f"{SOURCE}/recipes/sample-prompts.jsonl") as file:
+        prompts = [line for line in file][:16]
     with open(f"{place}/few.jsonl", "w") as file:
-        file.writelines(few)
-    states, draft = f"{place}/states", f"{place}/draft"
-    eaglet("extract", "--model", MODEL, "--conversations", f"{place}/few.jsonl", "--output-dir", states, "--threads", "2",
-           "--max-seq-len", "128", "--weights", "stored")
-    eaglet("train", "--model", MODEL, "--store", states, "--output-dir", draft, "--epochs", "5", "--max-seq-len", "128",
-           "--draft-vocab-size", "1024", "--lr", "1e-3", "--hold-out-every", "0", "--threads", "2")
-    eaglet("export", "--draft", f"{draft}/checkpoints/latest", "--model", MODEL, "--output", f"{place}/draft.gguf", "--type", "f16")
-    with LlamaServer(place, "-md", f"{place}/draft.gguf", "--spec-type", "draft-eagle3", "--spec-draft-n-max", "2") as server:
-        common = ("evaluate", "--draft", f"{draft}/checkpoints/latest", "--model", MODEL, "--store", states, "--hold-out-every",
-                  "4", "--conversations", f"{place}/few.jsonl", "--max-prompts", "3", "--threads", "2")
+        file.writelines(prompts)
+    eaglet("generate", "--server", server.url, "--prompts", f"{place}/few.jsonl", "--output", f"{place}/answers.jsonl", "--max-tokens",
+           "64", "--concurrency", "4")
+    eaglet("extract", "--model", MODEL, "--conversations", f"{place}/answers.jsonl", "--output-dir", f"{place}/states", "--threads", "2",
+           "--weights", "stored")
+    eaglet("train", "--model", MODEL, "--store", f"{place}/states", "--output-dir", f"{place}/draft", "--epochs", "20", "--max-seq-len",
+           "512", "--draft-vocab-size", "512", "--lr", "2e-3", "--hold-out-every", "0", "--threads", "2")
+    return os.path.realpath(f"{place}/draft/checkpoints/latest")
+
+
+def with_layers(draft, layers, folder):
+    """The same draft, its config naming other layers than those it was trained on."""
+    shutil.copytree(draft, folder)
+    with open(f"{folder}/config.json") as file:
+        config = json.load(file)
+    config["eagle_aux_hidden_state_layer_ids"] = layers
+    with open(f"{folder}/config.json", "w") as file:
+        json.dump(config, file)
+    return folder
+
+
+def served(place, draft, exported):
+    """`exported` in a llama-server, held against the walk of `draft` over the same rows: exit code, result, what was said."""
+    gguf = f"{place}/draft.gguf"
+    eaglet("export", "--draft", exported, "--model", MODEL, "--output", gguf, "--type", "f16")
+    # One slot: with several, this server drafts far worse (1.27 tokens per pass where one slot gives 1.87 and the walk 1.92).
+    with LlamaServer(place, "-md", gguf, "--spec-type", "draft-eagle3", "--spec-draft-n-max", "2", "-np", "1") as server:
         wait_for(server)
-        # With three prompts the share may fall on either side of the 0.9 at which the command warns (exit 1).
-        done = subprocess.run([EAGLET, *common, "--server", server.url, "--draft-length", "2", "--json", "--progress", "plain"],
-                              capture_output=True, text=True, timeout=600)
-        assert done.returncode in (0, 1), done.stderr
-        result = json.loads(done.stdout)
-        served, verdict = result["server"], result["server_against_walked"]
-        assert served["source"] == "timings" and served["accepted"] > 0 and served["prompts"] == 3, served
-        assert 0.8 < verdict["ratio"] < 1.25 and verdict["good"] == (done.returncode == 0), (served, verdict)
-        print(f"served {served['acceptance_length']:.3f}, walked {verdict['walked']:.3f} tokens per pass")
+        done = subprocess.run(
+            [EAGLET, "evaluate", "--draft", draft, "--model", MODEL, "--store", f"{place}/states", "--hold-out-every", "1",
+             "--conversations", f"{place}/answers.jsonl", "--max-prompts", "0", "--threads", "2", "--server", server.url,
+             "--draft-length", "2", "--json", "--progress", "plain"], capture_output=True, text=True, timeout=600)
+    assert done.returncode in (0, 1), done.stderr
+    result = json.loads(done.stdout)
+    told, verdict = result["server"], result["server_against_walked"]
+    print(f"served {told['acceptance_length']:.3f}, walked {verdict['walked']:.3f} tokens per pass, {told['same_share']:.3f} of the tokens "
+          f"as recorded, {told['accepted']:.0f} of {told['drafted']:.0f} accepted")
+    assert told["source"] == "timings" and told["prompts"] == 16, told
+    return done.returncode, told, verdict, done.stderr
+
+
+def evaluate(place, server):
+    """What llama-server accepts of a draft is what we walk; of one that is exported with the wrong layers it is told, with the causes."""
+    draft = train_draft(place, server)
+    code, told, verdict, _ = served(place, draft, draft)
+    assert told["same_share"] > 0.9 and told["accepted"] > 100, told
+    assert code == 0 and verdict["good"] and 0.95 < verdict["ratio"] < 1.05, (told, verdict)
+    code, told, verdict, said = served(place, draft, with_layers(draft, WRONG_LAYERS, f"{place}/wrong"))
+    assert code == 1 and not verdict["good"] and verdict["ratio"] < 0.9, (told, verdict)
+    # llama-server counts no positions in its answers: nothing says that the first one holds.
+    causes = [said.index(cause) for cause in ("the draft-to-target map", "the captured layers", "RoPE settings", "norm flags", "sampling")]
+    assert causes == sorted(causes) and "accepts less than the draft can" in said, said
 
 
 def main():
@@ -128,9 +161,9 @@ def main():
             start = time.monotonic()
             generate(place, server)
             print(f"generate: {time.monotonic() - start:.1f} s")
-        start = time.monotonic()
-        evaluate(place)
-        print(f"evaluate: {time.monotonic() - start:.1f} s")
+            start = time.monotonic()
+            evaluate(place, server)
+            print(f"evaluate: {time.monotonic() - start:.1f} s")
 
 
 main()

@@ -2,7 +2,7 @@
 # Answers by eaglet's own engine, by llama-server and by vLLM, in turn in one run; prints the ratios.
 # Usage: bench/peers/generate_ratio.sh [--rounds N] [--prompts N] [--vllm URL] --model TARGET.gguf --llama-server PROGRAM
 #
-#   --vllm   the address of a vLLM server that is up with the same model (tests/optional/vllm_peer.sh tells how to install one)
+#   --vllm   the address of a vLLM server that is up with the same model
 #
 # Needs a built tree (scripts/setup; scripts/setup --llama-server builds the pinned server). Greedy answers of 128 tokens at most to the
 # sample prompts, loading left out; the best round of each counts. Servers are asked by `eaglet generate --server`.

@@ -13,6 +13,7 @@
 #include "apps/usage_error.h"
 #include "base/files.h"
 #include "formats/conversations.h"
+#include "store/store.h"
 
 namespace eaglet::apps {
 namespace {
@@ -93,6 +94,9 @@ std::string server_text(const ServerAcceptance& s) {
   text += fmt::format(
       "           {:.0f} accepted of {:.0f} drafted ({}); {:.1f} % of the recorded answers' tokens again\n",
       s.accepted, s.drafted, s.source, 100 * s.same_share);
+  if (s.asked_again)
+    text +=
+        "           asked again, each prompt only as far as the answer was the recorded one: these numbers\n";
   if (!s.accepted_at.empty() && s.drafts > 0) {
     text += "           by position";
     for (const double accepted : s.accepted_at) text += fmt::format("  {:.3f}", accepted / s.drafts);
@@ -159,6 +163,12 @@ Status run_server(const EvaluateFlags& flags, const std::optional<EvaluateReport
   options.conversations_path = flags.serve.options.conversations_path;
   options.max_tokens = flags.serve.options.max_tokens;
   EAGLET_ASSIGN_OR_RETURN(options.ids, server_rows(flags, held_out));
+  if (held_out) {
+    options.for_walk = true;
+    EAGLET_ASSIGN_OR_RETURN(const auto store, StoreReader::open(flags.evaluate.store_path));
+    for (const StoredDocument& document : store->documents())
+      options.stored_tokens[document.id] = std::min(document.tokens, flags.evaluate.max_seq_len);
+  }
   EAGLET_ASSIGN_OR_RETURN(const ServerAcceptance served, measure_server(options, *context.progress));
   (*json)["server"] = server_json(served);
   if (!context.json) fmt::print("{}", server_text(served));
@@ -168,12 +178,15 @@ Status run_server(const EvaluateFlags& flags, const std::optional<EvaluateReport
     return flags_error("the server does not tell its draft length",
                        "give the one it was started with: --draft-length N");
   EvaluateOptions same = flags.evaluate;
-  same.ids = options.ids;
+  same.ids.clear();
+  for (const auto& [id, tokens] : served.answer_tokens) same.ids.push_back(id);
+  same.answer_tokens = served.answer_tokens;
   same.ttt_steps = served.draft_length;
   same.temperature = 0;
   EAGLET_ASSIGN_OR_RETURN(const EvaluateReport walked, evaluate(same, *context.progress));
   const ServerVerdict verdict = judge_server(served, walked.walked.back());
   (*json)["server_against_walked"] = verdict_json(verdict);
+  (*json)["server_against_walked"]["walk"] = walk_json(walked.walked.back());
   if (!context.json)
     fmt::print(
         "walked     {:.3f} tokens per pass over the same rows at draft length {}: the server reaches {:.3f} "

@@ -46,15 +46,18 @@ Json evaluate_json(const EvaluateReport& report) {
   json["depth"] = Json::array();
   for (const DepthAcceptance& d : report.depth) json["depth"].push_back(depth_json(d));
   json["walked"] = Json::array();
-  for (const WalkedAcceptance& w : report.walked) {
-    json["walked"].push_back({{"draft_length", w.draft_length},
-                              {"acceptance_length", w.acceptance_length()},
-                              {"tokens", w.tokens},
-                              {"accepted", w.accepted},
-                              {"accepted_at", w.accepted_at}});
-  }
+  for (const WalkedAcceptance& w : report.walked) json["walked"].push_back(walk_json(w));
   json["document_ids"] = report.document_ids;
   return json;
+}
+
+Json walk_json(const WalkedAcceptance& w) {
+  return {{"draft_length", w.draft_length},
+          {"acceptance_length", w.acceptance_length()},
+          {"tokens", w.tokens},
+          {"accepted", w.accepted},
+          {"drafts", w.drafts},
+          {"accepted_at", w.accepted_at}};
 }
 
 Json server_json(const ServerAcceptance& s) {
@@ -71,7 +74,8 @@ Json server_json(const ServerAcceptance& s) {
           {"accepted", s.accepted},
           {"accepted_at", s.accepted_at},
           {"acceptance_length", s.acceptance_length()},
-          {"same_share", s.same_share}};
+          {"same_share", s.same_share},
+          {"asked_again", s.asked_again}};
 }
 
 Json verdict_json(const ServerVerdict& v) {

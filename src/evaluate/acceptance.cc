@@ -36,7 +36,7 @@ Status add_acceptance(DraftModel& model, int steps, const PackedBatch& batch, co
                       EvaluateReport* report) {
   report->depth.resize(static_cast<std::size_t>(steps));
   if (report->walked.empty())
-    for (int n = 1; n <= steps; ++n) report->walked.push_back(WalkedAcceptance{n, 0, 0, {}});
+    for (int n = 1; n <= steps; ++n) report->walked.push_back(WalkedAcceptance{n, 0, 0, 0, {}});
   const DraftInputs inputs{batch.rows,
                            batch.input_ids.data(),
                            batch.document_ids.data(),

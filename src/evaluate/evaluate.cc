@@ -11,6 +11,7 @@
 #include "device/threads.h"
 #include "draft/draft_model.h"
 #include "evaluate/acceptance.h"
+#include "evaluate/walk.h"
 #include "formats/target_model.h"
 #include "store/store.h"
 
@@ -37,6 +38,17 @@ Result<std::vector<std::size_t>> chosen_documents(const StoreReader& store, cons
   const auto step = static_cast<std::size_t>(std::max<std::int64_t>(1, options.hold_out_every));
   for (std::size_t i = 0; i < store.documents().size(); i += step) chosen.push_back(i);
   return chosen;
+}
+
+/// The most tokens of the answer of each document of a batch; -1: all of it, and later answers.
+std::vector<std::int64_t> answer_limits(const StoreReader& store, const std::vector<std::size_t>& documents,
+                                        const std::map<std::string, std::int64_t>& tokens) {
+  std::vector<std::int64_t> limits;
+  for (const std::size_t document : documents) {
+    const auto limit = tokens.find(store.documents()[document].id);
+    limits.push_back(limit == tokens.end() ? -1 : limit->second);
+  }
+  return limits;
 }
 
 Status check_store(const StoreHeader& header, const TargetFacts& target, const DraftConfig& draft) {
@@ -114,6 +126,7 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
     if (interrupted())
       return Status(StatusCode::kInterrupted, "the evaluation was stopped", options.draft_path);
     EAGLET_RETURN_IF_ERROR(fill_batch(*l.store, bin, options.max_seq_len, &batch));
+    limit_answers(answer_limits(*l.store, bin, options.answer_tokens), &batch);
     EAGLET_RETURN_IF_ERROR(
         add_acceptance(*model, ttt.ttt_steps, batch, options.temperature > 0 ? &overlap : nullptr, &report));
     for (const std::size_t document : bin) report.document_ids.push_back(l.store->documents()[document].id);

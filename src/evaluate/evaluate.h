@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,9 @@ struct EvaluateOptions {
   std::int64_t ttt_steps = 3;                      // depths evaluated
   std::int64_t max_seq_len = 2048;
   std::vector<std::string> ids;  // these documents instead of every hold_out_every-th
-  double temperature = 0;        // > 0: also what a server that samples at it would accept
+  /// Of these documents only the first answer counts, and of it so many tokens, as if the row ended there.
+  std::map<std::string, std::int64_t> answer_tokens;
+  double temperature = 0;  // > 0: also what a server that samples at it would accept
   int threads = 0;
 };
 
@@ -32,7 +35,8 @@ struct WalkedAcceptance {
   double tokens = 0, accepted = 0;  // tokens of the answers; how many of them a draft had right
   /// tokens / (tokens - accepted): tokens per pass of the target, as ServedLength counts them.
   double acceptance_length() const { return tokens > accepted ? tokens / (tokens - accepted) : 0; }
-  std::vector<double> accepted_at;  // [N] passes in which position i was accepted
+  double drafts = 0;                // passes that had a draft: all but each prompt's
+  std::vector<double> accepted_at;  // [N] of these, in how many position i was accepted
 };
 struct EvaluateReport {
   std::int64_t documents = 0, supervised_tokens = 0;

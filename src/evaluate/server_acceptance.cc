@@ -19,6 +19,9 @@ namespace {
 
 constexpr double kGoodRatio = 0.9;
 constexpr double kEnoughAccepted = 30;
+constexpr double kSameAnswers = 0.98;   // a share of the recorded tokens: beyond it what differs is rounding
+constexpr std::size_t kEnoughSame = 4;  // tokens of an answer: nothing is drafted for the first
+constexpr double kEnoughTokens = 30;    // over all answers
 
 /// Counters of a server's metrics page; they only grow.
 struct Counters {
@@ -49,7 +52,16 @@ Counters counters_of(const std::string& page) {
 }
 
 struct Row {
+  std::string id;
   std::vector<std::int32_t> prompt, answer;
+};
+
+/// What one round of questions gave.
+struct Round {
+  std::int64_t prompts = 0, failed = 0;
+  double tokens = 0, same = 0, recorded = 0;  // answered; of the recorded ones, how many again; recorded
+  Counters told;                              // by the answers themselves
+  std::vector<std::size_t> wrote, agreed;  // by row: tokens answered, and of those from the first on recorded
 };
 
 Result<std::vector<Row>> rows_to_ask(const ServerAcceptanceOptions& options) {
@@ -61,8 +73,12 @@ Result<std::vector<Row>> rows_to_ask(const ServerAcceptanceOptions& options) {
     const auto prompt = static_cast<std::ptrdiff_t>(c.prompt_tokens());
     if (prompt == 0 || static_cast<std::size_t>(prompt) == c.input_ids.size()) continue;
     // The first answer only: what follows it in a talk was asked by somebody else.
-    const auto end = std::find(c.loss_mask.begin() + prompt, c.loss_mask.end(), 0) - c.loss_mask.begin();
-    rows.push_back({{c.input_ids.begin(), c.input_ids.begin() + prompt},
+    auto end = std::find(c.loss_mask.begin() + prompt, c.loss_mask.end(), 0) - c.loss_mask.begin();
+    if (const auto stored = options.stored_tokens.find(c.id); stored != options.stored_tokens.end())
+      end = std::min<std::ptrdiff_t>(end, stored->second);
+    if (end <= prompt) continue;  // its answer was cut away
+    rows.push_back({c.id,
+                    {c.input_ids.begin(), c.input_ids.begin() + prompt},
                     {c.input_ids.begin() + prompt, c.input_ids.begin() + end}});
   }
   if (!wanted.empty())
@@ -90,9 +106,16 @@ class ServerMeasurement {
     result_.url = server_.url;
     result_.kind = server_kind_name(server_.kind);
     result_.model = server_.model;
-    const Counters before = counters();
-    EAGLET_RETURN_IF_ERROR(ask_all());
-    EAGLET_RETURN_IF_ERROR(add_up(before, counters()));
+    Counters before = counters();
+    EAGLET_ASSIGN_OR_RETURN(Round round, ask_all());
+    result_.same_share = round.recorded > 0 ? round.same / round.recorded : 0;
+    if (options_.for_walk && result_.same_share < kSameAnswers) {
+      EAGLET_RETURN_IF_ERROR(keep_agreed(round));
+      before = counters();
+      EAGLET_ASSIGN_OR_RETURN(round, ask_all());
+      result_.asked_again = true;
+    }
+    EAGLET_RETURN_IF_ERROR(add_up(round, before, counters()));
     return result_;
   }
 
@@ -102,26 +125,34 @@ class ServerMeasurement {
     return page.ok() ? counters_of(page.body) : Counters();
   }
 
-  Status ask_all() {
+  std::int64_t most_tokens(const Row& row) const {
+    const auto recorded = static_cast<std::int64_t>(row.answer.size());
+    if (options_.max_tokens == 0) return recorded;
+    return options_.for_walk ? std::min(options_.max_tokens, recorded) : options_.max_tokens;
+  }
+
+  Result<Round> ask_all() {
+    Round round;  // before the dispatcher, whose replies go into it
+    round.wrote.resize(rows_.size());
+    round.agreed.resize(rows_.size());
+    std::size_t next = 0, finished = 0;
     Dispatcher dispatcher(
         *pool_, {.servers = {server_.url},
                  .concurrency = static_cast<std::size_t>(std::max<std::int64_t>(1, options_.concurrency)),
                  .timeout_seconds = options_.timeout_seconds});
     progress_.begin("evaluate on the server", rows_.size(), "prompts");
-    std::size_t next = 0, finished = 0;
     while (finished < rows_.size()) {
       while (next < rows_.size() && dispatcher.has_room()) {
-        const Row& row = rows_[next++];
+        const std::size_t at = next++;
         Asking asking;
-        asking.prompt_ids = row.prompt;
+        asking.prompt_ids = rows_[at].prompt;
         auto sampling = std::make_shared<Sampling>();
-        sampling->max_tokens =
-            options_.max_tokens > 0 ? options_.max_tokens : static_cast<std::int64_t>(row.answer.size());
+        sampling->max_tokens = most_tokens(rows_[at]);
         auto question = std::make_shared<Question>(server_, *sampling, std::move(asking));
         dispatcher.send(question->path(), question->body(),
-                        [this, &row, &finished, question, sampling](HttpReply reply) {
+                        [this, at, &round, &finished, question, sampling](HttpReply reply) {
                           question->take(reply);
-                          take(row, question->answer());
+                          take(at, question->answer(), &round);
                           ++finished;
                         });
       }
@@ -130,51 +161,88 @@ class ServerMeasurement {
       if (interrupted())
         return Status(StatusCode::kInterrupted, "stopped by a signal; nothing was measured", server_.url);
     }
-    progress_.end(fmt::format("{} prompts answered, {} not", result_.prompts, result_.failed));
-    if (result_.prompts > 0) return {};
+    progress_.end(fmt::format("{} prompts answered, {} not", round.prompts, round.failed));
+    if (round.prompts > 0) return round;
     return Status(StatusCode::kUnavailable, "the server answered none of the prompts: " + last_problem_,
                   server_.url, "check that it serves the model whose tokenizer wrote the conversations");
   }
 
-  void take(const Row& row, const ServedAnswer& answer) {
+  void take(std::size_t at, const ServedAnswer& answer, Round* round) {
     // An empty text is an answer here: its end token was generated.
     if (answer.outcome == Outcome::kRefused || answer.outcome == Outcome::kBroken) {
-      ++result_.failed;
+      ++round->failed;
       last_problem_ = answer.message;
       return;
     }
-    ++result_.prompts;
-    result_.tokens += static_cast<double>(answer.answer_ids.size());
-    std::size_t same = 0;
-    while (same < std::min(row.answer.size(), answer.answer_ids.size()) &&
-           row.answer[same] == answer.answer_ids[same])
-      ++same;
-    same_ += static_cast<double>(same);
-    recorded_ += static_cast<double>(row.answer.size());
-    if (answer.drafted >= 0) from_answers_.drafted += static_cast<double>(answer.drafted);
+    const std::vector<std::int32_t>& recorded = rows_[at].answer;
+    const auto first_other =
+        std::mismatch(recorded.begin(), recorded.end(), answer.answer_ids.begin(), answer.answer_ids.end())
+            .first;
+    round->wrote[at] = answer.answer_ids.size();
+    round->agreed[at] = static_cast<std::size_t>(first_other - recorded.begin());
+    ++round->prompts;
+    round->tokens += static_cast<double>(answer.answer_ids.size());
+    round->same += static_cast<double>(round->agreed[at]);
+    round->recorded += static_cast<double>(std::min(
+        recorded.size(), static_cast<std::size_t>(std::max<std::int64_t>(0, most_tokens(rows_[at])))));
+    add_told(answer, &round->told);
+  }
+
+  static void add_told(const ServedAnswer& answer, Counters* told) {
+    if (answer.drafted >= 0) told->drafted += static_cast<double>(answer.drafted);
     if (answer.accepted >= 0) {
-      from_answers_.accepted += static_cast<double>(answer.accepted);
-      from_answers_.told = true;
+      told->accepted += static_cast<double>(answer.accepted);
+      told->told = true;
     }
     if (answer.passes > 0) {  // the prompt's pass gives the first token
-      from_answers_.drafts += static_cast<double>(answer.passes);
-      from_answers_.accepted += static_cast<double>(
+      told->drafts += static_cast<double>(answer.passes);
+      told->accepted += static_cast<double>(
           std::max<std::int64_t>(0, static_cast<std::int64_t>(answer.answer_ids.size()) - 1 - answer.passes));
-      from_answers_.told = true;
+      told->told = true;
     }
   }
 
-  Status add_up(const Counters& before, const Counters& after) {
-    result_.same_share = recorded_ > 0 ? same_ / recorded_ : 0;
+  /// Cuts every row to what the server says of it too; leaves out those of which that is nothing to draft.
+  Status keep_agreed(const Round& round) {
+    if (round.tokens == 0)
+      return Status(StatusCode::kUnavailable, "the server gives no token ids with its answers", server_.url,
+                    "what it accepts can be held against the walk for vLLM, SGLang and llama-server");
+    std::vector<Row> kept;
+    double tokens = 0;
+    for (std::size_t at = 0; at < rows_.size(); ++at) {
+      if (round.agreed[at] < kEnoughSame) continue;
+      kept.push_back(std::move(rows_[at]));
+      kept.back().answer.resize(round.agreed[at]);
+      tokens += static_cast<double>(round.agreed[at]);
+    }
+    rows_ = std::move(kept);
+    if (tokens >= kEnoughTokens) return {};
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("the server writes other answers than the recorded ones ({:.1f} % of their tokens "
+                    "again), so there is nothing to hold our walk against",
+                    100 * result_.same_share),
+        server_.url,
+        "let this server write the answers (eaglet generate --server), take states of them and compare "
+        "over those; if it did write them: sampling that it forces, or other weights of the target");
+  }
+
+  Status add_up(const Round& round, const Counters& before, const Counters& after) {
+    result_.prompts = round.prompts;
+    result_.failed = round.failed;
+    result_.tokens = round.tokens;
+    for (std::size_t at = 0; at < rows_.size(); ++at)
+      if (round.wrote[at] > 0)
+        result_.answer_tokens[rows_[at].id] = static_cast<std::int64_t>(round.wrote[at]);
     Counters counted = after;
     counted.drafts -= before.drafts;
     counted.drafted -= before.drafted;
     counted.accepted -= before.accepted;
     for (std::size_t i = 0; i < before.at.size() && i < counted.at.size(); ++i) counted.at[i] -= before.at[i];
-    if (from_answers_.told) {  // exact for these prompts, whoever else uses the server
-      counted.drafted = from_answers_.drafted;
-      counted.accepted = from_answers_.accepted;
-      if (from_answers_.drafts > 0) counted.drafts = from_answers_.drafts;
+    if (round.told.told) {  // exact for these prompts, whoever else uses the server
+      counted.drafted = round.told.drafted;
+      counted.accepted = round.told.accepted;
+      if (round.told.drafts > 0) counted.drafts = round.told.drafts;
       result_.source = server_.kind == ServerKind::kSglang ? "meta_info" : "timings";
     } else if (after.told) {
       result_.source = "metrics";
@@ -199,8 +267,6 @@ class ServerMeasurement {
   std::unique_ptr<HttpPool> pool_;
   ServerFacts server_;
   ServerAcceptance result_;
-  Counters from_answers_;
-  double same_ = 0, recorded_ = 0;
   std::string last_problem_;
 };
 
@@ -220,9 +286,8 @@ ServerVerdict judge_server(const ServerAcceptance& served, const WalkedAcceptanc
   verdict.good = verdict.ratio >= kGoodRatio && !few;
   if (verdict.good) return verdict;
   const double first_walked = walked.accepted_at.empty() ? 0 : walked.accepted_at[0];
-  const double passes = walked.tokens - walked.accepted;
-  const bool first_fails = served.accepted_at.empty() || served.drafts <= 0 || passes <= 0 ||
-                           served.accepted_at[0] / served.drafts < 0.5 * first_walked / passes;
+  const bool first_fails = served.accepted_at.empty() || served.drafts <= 0 || walked.drafts <= 0 ||
+                           served.accepted_at[0] / served.drafts < 0.5 * first_walked / walked.drafts;
   const std::string map = "the draft-to-target map: missing, or absolute ids read as offsets (d2t)";
   const std::string layers =
       "the captured layers: ids counted from another end, or the server's default instead of the draft's";

@@ -13,6 +13,7 @@ WalkedAcceptance walked(double tokens, double accepted) {
   w.draft_length = 3;
   w.tokens = tokens;
   w.accepted = accepted;
+  w.drafts = tokens - accepted;
   w.accepted_at = {accepted * 0.7, accepted * 0.2, accepted * 0.1};
   return w;
 }

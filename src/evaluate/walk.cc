@@ -48,6 +48,7 @@ void walk_answer(std::int64_t first, std::int64_t end, const std::vector<std::ve
       ++accepted;
     }
     walked->accepted += static_cast<double>(accepted);
+    walked->drafts += 1;
     p += accepted + 1;
   }
 }
@@ -69,6 +70,30 @@ void walk(const PackedBatch& batch, const std::vector<std::vector<std::uint8_t>>
     while (end < static_cast<std::size_t>(batch.rows) && same_answer(p, end)) ++end;
     walk_answer(static_cast<std::int64_t>(p), static_cast<std::int64_t>(end), right, walked);
     p = end;
+  }
+}
+
+void limit_answers(const std::vector<std::int64_t>& limits, PackedBatch* batch) {
+  std::int32_t document = -1;
+  std::int64_t left = 0;  // of the document's first answer
+  bool before_answer = true;
+  for (std::size_t p = 0; p < static_cast<std::size_t>(batch->rows); ++p) {
+    if (batch->document_ids[p] < 0) continue;
+    if (batch->document_ids[p] != document) {
+      document = batch->document_ids[p];
+      left = limits[static_cast<std::size_t>(document)];
+      before_answer = true;
+    }
+    if (left < 0) continue;
+    if (batch->loss_mask[p] != 0) {
+      before_answer = false;
+      if (left == 0)
+        batch->loss_mask[p] = 0;
+      else
+        --left;
+    } else if (!before_answer) {
+      left = 0;  // the first answer has ended
+    }
   }
 }
 

@@ -28,4 +28,8 @@ std::vector<std::vector<std::uint8_t>> right_marks(const PackedBatch& batch, con
 void walk(const PackedBatch& batch, const std::vector<std::vector<std::uint8_t>>& right,
           WalkedAcceptance* walked);
 
+/// Takes from the batch's mask what is beyond the first limits[d] tokens of document d's first answer, later
+/// answers too; -1 takes nothing. The supervised rows of a document begin with its first answer.
+void limit_answers(const std::vector<std::int64_t>& limits, PackedBatch* batch);
+
 }  // namespace eaglet
