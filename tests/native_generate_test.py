@@ -131,7 +131,7 @@ def what_cannot_be(place):
     refused(place.generate("x", "--top-k", "-1"), 64, "--top-k")
     refused(place.generate("x", "--min-p", "2"), 64, "--min-p")
     refused(place.generate("x", "--repetition-penalty", "0"), 64, "--repetition-penalty")
-    for flag in (("--top-k", "3"), ("--engine", "native"), ("--parallel", "3"), ("--keep-states", "x")):
+    for flag in (("--top-k", "3"), ("--engine", "native"), ("--parallel", "3"), ("--threads", "2"), ("--keep-states", "x")):
         refused(run("generate", "--server", "http://127.0.0.1:1", "--prompts", place.prompts, "--output", f"{place.root}/x.jsonl", *flag), 64, flag[0])
     refused(run("generate", "--model", f"{place.root}/none.gguf", "--prompts", place.prompts, "--output", f"{place.root}/x.jsonl", "--compute-type", "f32"), 66, "none.gguf")
     folder = f"{SOURCE}/testdata/golden_targets/llama_tied"

@@ -81,8 +81,8 @@ void add_server_options(CLI::App& app, GenerateOptions& options) {
 }
 
 const std::vector<const char*> kEmbeddedOnly = {
-    "--top-k",    "--min-p",  "--repetition-penalty", "--engine", "--tokenizer", "--keep-states",
-    "--parallel", "--memory", "--compute-type",       "--weights"};
+    "--top-k",    "--min-p",  "--repetition-penalty", "--engine",  "--tokenizer", "--keep-states",
+    "--parallel", "--memory", "--compute-type",       "--weights", "--threads"};
 
 void add_embedded_options(CLI::App& app, GenerateOptions& o) {
   app.add_option("--top-k", o.top_k, "draw from so many of the likeliest tokens (0: all)");

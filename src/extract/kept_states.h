@@ -27,7 +27,6 @@ class KeptStates {
   /// this id.
   Status take(const Conversation& conversation, std::vector<std::uint16_t> states);
   std::int64_t documents() const { return documents_; }
-  Status flush() { return writer_->flush(); }
   /// Closes the store. Nothing can be taken after it.
   Status finish() { return writer_->finish(); }
 

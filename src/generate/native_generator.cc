@@ -65,7 +65,8 @@ class NativeGenerator : public Generator {
       if (rows > 0 && rows + prompt > options_.prompt_rows) return {};
       const std::int64_t longest = prompt + waiting_->max_tokens;
       const bool bf16 = target_->compute_type() == ComputeType::kBf16;
-      const std::uint64_t bytes = SequenceCache::bytes(target_->config(), bf16, longest);
+      const std::uint64_t bytes =
+          SequenceCache::bytes(target_->config(), bf16, longest) + 2 * kept_elements(longest);
       if (bytes > options_.cache_bytes) return no_room(longest, bytes);
       if (used_bytes_ + bytes > options_.cache_bytes) return {};
       used_bytes_ += bytes;
@@ -88,6 +89,7 @@ class NativeGenerator : public Generator {
     TokenSampler sampler(options_.sampling, request.seed, request.prompt);
     GeneratedAnswer answer;
     answer.tag = request.tag;
+    answer.states.reserve(kept_elements(longest));
     return std::make_unique<Sequence>(Sequence{std::move(request), std::move(answer),
                                                target_->make_cache(longest), std::move(sampler), bytes,
                                                false});
@@ -109,6 +111,10 @@ class NativeGenerator : public Generator {
                                        const float* x) { keep_states(first, count, layers, x); });
   }
 
+  /// Numbers of the kept states of so many tokens.
+  std::size_t kept_elements(std::int64_t tokens) const {
+    return options_.kept_layers.empty() ? 0 : static_cast<std::size_t>(tokens) * row_elements();
+  }
   std::size_t slots() const { return options_.kept_layers.size() + 1; }
   std::size_t row_elements() const { return slots() * static_cast<std::size_t>(target_->config().hidden); }
 

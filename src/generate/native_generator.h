@@ -13,7 +13,7 @@ namespace eaglet {
 
 struct NativeGeneratorOptions {
   int parallel = 64;              // sequences decoded together, as far as their caches fit
-  std::uint64_t cache_bytes = 0;  // for all caches together
+  std::uint64_t cache_bytes = 0;  // for all caches and kept states together
   std::int64_t prompt_rows =
       512;  // of new prompts in a step, so that a step stays short; a longer prompt is alone
   SamplingOptions sampling = {};

@@ -213,6 +213,12 @@ TEST(NativeGenerator, SaysWhatDoesNotFit) {
   EXPECT_EQ(status.code(), StatusCode::kNoSpace);
   EXPECT_NE(status.what().find("of cache"), std::string::npos) << status.what();
   EXPECT_TRUE(answers.empty());
+  // Kept states count: room for the caches alone is not enough.
+  options.cache_bytes = SequenceCache::bytes(target->config(), false, 64);
+  EXPECT_TRUE(run(target.get(), options, some_requests(), &answers).ok());
+  options.kept_layers = {1};
+  answers.clear();
+  EXPECT_EQ(run(target.get(), options, some_requests(), &answers).code(), StatusCode::kNoSpace);
 }
 
 TEST(NativeGenerator, StopsWhenTheCallerFails) {
