@@ -3,6 +3,7 @@ seed alone; states kept on the way that are those of a separate extraction; kill
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -137,6 +138,10 @@ def what_cannot_be(place):
     folder = f"{SOURCE}/testdata/golden_targets/llama_tied"
     generate = ("generate", "--model", folder, "--prompts", place.prompts, "--output", f"{place.root}/x.jsonl")
     refused(run(*generate), 78, "tokenizer")
+    broken = f"{place.root}/broken"
+    shutil.copytree(folder, broken)
+    os.truncate(f"{broken}/model.safetensors", os.path.getsize(f"{folder}/model.safetensors") // 2)
+    refused(run("generate", "--model", broken, *generate[3:], "--tokenizer", place.model), 65, "model.safetensors")
     refused(run(*generate, "--tokenizer", place.model), 78, "320", "96")
     assert not os.path.exists(f"{place.root}/x.jsonl")
 

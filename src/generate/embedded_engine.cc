@@ -71,6 +71,7 @@ Result<Choice> choose(const GenerateOptions& options) {
   EAGLET_ASSIGN_OR_RETURN(const std::string before, engine_of_answers(options.output_path));
   if (!before.empty()) return Choice{before == "native", "the answers in the file are libllama's"};
   if (options.weights != "auto") return Choice{false, "--weights is given"};
+  if (is_directory(options.model_path)) return Choice{true, {}};  // libllama reads none
   const auto files = open_target_files(options.model_path);
   if (!files.ok()) return Choice{false, "the native engine: " + files.status().what()};
   EAGLET_ASSIGN_OR_RETURN(const ComputeType type, steady_compute_type(options.compute_type));
