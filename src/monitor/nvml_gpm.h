@@ -3,21 +3,28 @@
 #include <cstddef>
 #include <vector>
 
+#include "monitor/view.h"
+
 namespace eaglet::monitor {
 
-/// How much of the time a GPU's tensor units work, by NVML's GPM counters (Hopper and newer; some systems ask
-/// for rights): what tells a kernel that computes from one that waits, however busy both look.
-class NvmlTensor {
+/// What a GPU did between two looks; kNotKnown where it is not told.
+struct GpmReading {
+  double tensor_pct = kNotKnown;                     // of the time, its tensor units worked
+  double pcie_in = kNotKnown, pcie_out = kNotKnown;  // bytes/s, from the machine and to it
+};
+
+/// NVML's GPM counters (Hopper and newer; some systems ask for rights): they tell a kernel that computes from
+/// one that waits, however busy both look, and what crosses the link without waiting for it.
+class NvmlGpm {
  public:
   /// `library`: what dlopen gave for NVML; must outlive this.
-  explicit NvmlTensor(void* library);
-  ~NvmlTensor();
-  NvmlTensor(const NvmlTensor&) = delete;
-  NvmlTensor& operator=(const NvmlTensor&) = delete;
+  explicit NvmlGpm(void* library);
+  ~NvmlGpm();
+  NvmlGpm(const NvmlGpm&) = delete;
+  NvmlGpm& operator=(const NvmlGpm&) = delete;
 
-  /// Percent since the call before this one for the same device, which is `slot`; kNotKnown the first time
-  /// and where it cannot be told.
-  double active_pct(void* device, std::size_t slot);
+  /// Since the call before this one for the same device, which is `slot`; nothing is known the first time.
+  GpmReading read(void* device, std::size_t slot);
 
  private:
   struct Counters {
