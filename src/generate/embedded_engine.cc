@@ -89,6 +89,7 @@ Status check_flags(const GenerateOptions& options, bool native) {
   if (native && options.weights != "auto") return refuse("--weights", "llama");
   if (!native && options.compute_type != "auto") return refuse("--compute-type", "native");
   if (!native && !options.memory.empty()) return refuse("--memory", "native");
+  if (!native && !options.draft_path.empty()) return refuse("--draft", "native");
   return {};
 }
 
@@ -163,6 +164,46 @@ Status EmbeddedEngine::load_native(Progress& progress) {
         return Status();
       }));
   progress.end(fmt::format("{} layers in {:.1f} s", files.config.num_layers, monotonic_seconds() - start));
+  return options_.draft_path.empty() ? Status() : load_draft(&cache_bytes_, progress);
+}
+
+namespace {
+
+/// A draft reads this target's states and speaks its tokens. Weights may be another copy of the same model
+/// (other quantisation): only the shapes must agree.
+Status check_draft(const DraftConfig& draft, const TargetConfig& target, const std::string& path) {
+  const auto refuse = [&](const std::string& what) {
+    return Status(StatusCode::kConfig, what, path, "give a draft that was trained for this target");
+  };
+  if (draft.target_hidden != target.hidden)
+    return refuse(fmt::format("the draft reads states of width {}, the target's are {}", draft.target_hidden,
+                              target.hidden));
+  if (draft.vocab != target.vocab)
+    return refuse(fmt::format("the draft's target has {} tokens, this one {}", draft.vocab, target.vocab));
+  for (const std::int32_t layer : draft.aux_layers)
+    if (layer > target.num_layers)
+      return refuse(fmt::format("the draft reads the states of layer {} of {}", layer, target.num_layers));
+  return {};
+}
+
+}  // namespace
+
+Status EmbeddedEngine::load_draft(std::uint64_t* left, Progress& progress) {
+  EAGLET_ASSIGN_OR_RETURN(DraftWeights weights, read_draft(options_.draft_path, false, nullptr));
+  EAGLET_RETURN_IF_ERROR(check_draft(weights.config, resident_->config(), options_.draft_path));
+  if (!weights.config.target_identity.empty() && weights.config.target_identity != facts_.identity)
+    progress.note("the draft was trained on another copy of the target; its tokens are checked all the same");
+  EAGLET_ASSIGN_OR_RETURN(
+      draft_, ResidentDraft::make(std::move(weights), resident_->embeddings(), resident_->compute_type()));
+  if (draft_->bytes() >= *left)
+    return Status(StatusCode::kNoSpace,
+                  fmt::format("the draft needs {}, {} are left beside the target",
+                              human_bytes(static_cast<double>(draft_->bytes())),
+                              human_bytes(static_cast<double>(*left))),
+                  options_.draft_path, "give more --memory, or leave --draft out");
+  *left -= draft_->bytes();
+  progress.note(fmt::format("draft: {} tokens proposed at a time, vocabulary {}", options_.draft_length,
+                            draft_->vocab().size()));
   return {};
 }
 
@@ -182,6 +223,8 @@ Result<std::unique_ptr<Generator>> EmbeddedEngine::make_generator(
   how.sampling = sampling_of(options_);
   how.ends = [this](std::int32_t token) { return tokenizer_->ends(token); };
   how.kept_layers = kept_layers;
+  how.draft = draft_.get();
+  how.draft_length = options_.draft_length;
   return make_native_generator(resident_.get(), how);
 }
 

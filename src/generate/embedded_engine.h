@@ -7,6 +7,7 @@
 
 #include "base/progress.h"
 #include "base/status.h"
+#include "draft/resident_draft.h"
 #include "formats/json.h"
 #include "formats/target_model.h"
 #include "generate/generate.h"
@@ -21,8 +22,8 @@ namespace eaglet {
 class EmbeddedEngine {
  public:
   /// kUsage (an engine or type that does not exist, flags of the other engine), kNoSpace (the weights do not
-  /// fit), kConfig (a folder without --tokenizer; a tokenizer of another model), the errors of loading. Says
-  /// in a note which engine it is and why.
+  /// fit), kConfig (a folder without --tokenizer; a tokenizer or a draft of another model), the errors of
+  /// loading. Says in a note which engine it is and why.
   static Result<EmbeddedEngine> open(const GenerateOptions& options, Progress& progress);
 
   const Target& tokenizer() const { return *tokenizer_; }
@@ -37,12 +38,14 @@ class EmbeddedEngine {
  private:
   explicit EmbeddedEngine(const GenerateOptions& options) : options_(options) {}
   Status load_native(Progress& progress);
+  Status load_draft(std::uint64_t* left, Progress& progress);
   Status load_llama(Progress& progress, const std::string& why);
 
   GenerateOptions options_;
   TargetFacts facts_;
   std::unique_ptr<Target> tokenizer_;  // with libllama the weights too
   std::unique_ptr<ResidentTarget> resident_;
+  std::unique_ptr<ResidentDraft> draft_;  // with --draft
   std::uint64_t cache_bytes_ = 0;
 };
 
