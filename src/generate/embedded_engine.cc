@@ -10,7 +10,6 @@
 #include "device/threads.h"
 #include "formats/transformers_target.h"
 #include "generate/answer_file.h"
-#include "generate/native_generator.h"
 #include "target/target_forward.h"
 #include "verifier/widened_copy.h"
 
@@ -212,20 +211,49 @@ Json EmbeddedEngine::settings() const {
   return {{"engine", "llama"}, {"weights_as", tokenizer_->weights_as()}};
 }
 
-Result<std::unique_ptr<Generator>> EmbeddedEngine::make_generator(
-    std::size_t requests, std::int64_t longest_sequence, const std::vector<std::int32_t>& kept_layers) const {
-  const int parallel = static_cast<int>(
-      std::min<std::size_t>(static_cast<std::size_t>(parallel_of(options_, native())), requests));
-  if (!native()) return Generator::create(*tokenizer_, {parallel, longest_sequence, sampling_of(options_)});
+int EmbeddedEngine::parallel() const {
+  return parallel_of(options_, native());
+}
+
+NativeGeneratorOptions EmbeddedEngine::native_options(std::size_t requests) const {
   NativeGeneratorOptions how;
-  how.parallel = parallel;
+  how.parallel = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(parallel()), requests));
   how.cache_bytes = cache_bytes_;
   how.sampling = sampling_of(options_);
   how.ends = [this](std::int32_t token) { return tokenizer_->ends(token); };
-  how.kept_layers = kept_layers;
   how.draft = draft_.get();
   how.draft_length = options_.draft_length;
+  return how;
+}
+
+Result<std::unique_ptr<Generator>> EmbeddedEngine::make_generator(
+    std::size_t requests, std::int64_t longest_sequence, const std::vector<std::int32_t>& kept_layers) const {
+  NativeGeneratorOptions how = native_options(requests);
+  if (!native())
+    return Generator::create(*tokenizer_, {how.parallel, longest_sequence, sampling_of(options_)});
+  how.kept_layers = kept_layers;
   return make_native_generator(resident_.get(), how);
+}
+
+std::unique_ptr<Generator> EmbeddedEngine::make_drafting_generator(std::size_t requests,
+                                                                   std::int64_t draft_length) const {
+  NativeGeneratorOptions how = native_options(requests);
+  how.draft_length = draft_length;
+  if (draft_length == 0) how.draft = nullptr;
+  return make_native_generator(resident_.get(), how);
+}
+
+Result<std::vector<float>> EmbeddedEngine::logits_after(const std::vector<std::int32_t>& tokens,
+                                                        std::size_t together) const {
+  SequenceCache cache = resident_->make_cache(static_cast<std::int64_t>(tokens.size()));
+  std::vector<NextTokens> next(1);
+  for (std::size_t done = 0; done < tokens.size(); done += next[0].ids.size()) {
+    const auto from = tokens.begin() + static_cast<std::ptrdiff_t>(done);
+    next[0] = {&cache, {from, from + static_cast<std::ptrdiff_t>(done == 0 ? together : 1)}, 1};
+    EAGLET_RETURN_IF_ERROR(resident_->step(next));
+  }
+  const float* logits = resident_->logits(0);
+  return std::vector<float>(logits, logits + resident_->config().vocab);
 }
 
 }  // namespace eaglet
