@@ -59,7 +59,7 @@ Result<PlannedStep> step_of(const PlanDeviceFlags& flags) {
 
 /// A plan and what it is for.
 struct Planned {
-  Accelerator device;
+  DeviceFacts device;
   int ranks = 1;
   Link link = Link::kNvlink;
   DevicePlan plan;
@@ -70,7 +70,7 @@ Result<std::vector<Planned>> plan_all(const PlanDeviceFlags& flags, const Planne
   std::vector<Planned> all;
   for (const std::string& name : flags.devices) {
     Planned one;
-    EAGLET_ASSIGN_OR_RETURN(one.device, find_accelerator(name));
+    EAGLET_ASSIGN_OR_RETURN(one.device, find_device(name));
     if (!flags.calibration.empty()) {
       EAGLET_ASSIGN_OR_RETURN(one.device, calibrate(one.device, flags.calibration));
     }

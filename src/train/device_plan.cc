@@ -47,7 +47,7 @@ PlannedRows rows_of(const PlannedStep& step) {
   return rows;
 }
 
-Status check(const PlannedStep& s, const Accelerator& device, int ranks, Link link) {
+Status check(const PlannedStep& s, const DeviceFacts& device, int ranks, Link link) {
   const auto refuse = [](const std::string& what, const char* todo) {
     return Status(StatusCode::kUsage, what, "eaglet plan", todo);
   };
@@ -81,7 +81,7 @@ DeviceMemory memory_of(const PlannedStep& s, int ranks) {
   return m;
 }
 
-OpTime time_of(const DeviceOp& op, const Accelerator& d) {
+OpTime time_of(const DeviceOp& op, const DeviceFacts& d) {
   const double rate = op.kind == OpKind::kAttention ? d.gemm_flops * d.attention_share : d.gemm_flops;
   const double arithmetic = op.flops / rate, memory = op.bytes / (d.bandwidth * d.bandwidth_share);
   return {op, std::max(arithmetic, memory) + op.launches * d.launch_seconds, memory > arithmetic};
@@ -89,7 +89,7 @@ OpTime time_of(const DeviceOp& op, const Accelerator& d) {
 
 // An all-reduce moves 2 (n-1)/n of the gradients through every rank's link; over more than a node, first
 // inside the nodes and then between them, an eighth by each rank's share of the node's card.
-double reduce_seconds(double bytes, const Accelerator& d, int ranks, Link link) {
+double reduce_seconds(double bytes, const DeviceFacts& d, int ranks, Link link) {
   if (ranks == 1) return 0;
   const auto ring = [&](int n, double bandwidth) { return 2.0 * (n - 1) / n * bytes / bandwidth; };
   if (link == Link::kEthernet) return ring(ranks, kEthernetBandwidth);
@@ -99,7 +99,7 @@ double reduce_seconds(double bytes, const Accelerator& d, int ranks, Link link) 
 }
 
 // Seconds by what they go into.
-std::string what_binds(const DevicePlan& plan, const Accelerator& device) {
+std::string what_binds(const DevicePlan& plan, const DeviceFacts& device) {
   double arithmetic = 0, memory = 0, launches = 0;
   for (const OpTime& one : plan.ops) {
     const double launched = one.op.launches * device.launch_seconds;
@@ -128,7 +128,7 @@ ParameterCount count_parameters(const PlannedStep& step) {
   return count;
 }
 
-Result<DevicePlan> plan_device(const PlannedStep& step, const Accelerator& device, int ranks, Link link) {
+Result<DevicePlan> plan_device(const PlannedStep& step, const DeviceFacts& device, int ranks, Link link) {
   EAGLET_RETURN_IF_ERROR(check(step, device, ranks, link));
   EAGLET_RETURN_IF_ERROR(check_draft_config(step.config));
   const PlannedRows rows = rows_of(step);
@@ -157,7 +157,7 @@ Result<DevicePlan> plan_device(const PlannedStep& step, const Accelerator& devic
   return plan;
 }
 
-std::int64_t longest_on_device(const PlannedStep& step, const Accelerator& device, int ranks) {
+std::int64_t longest_on_device(const PlannedStep& step, const DeviceFacts& device, int ranks) {
   std::int64_t fits = 0, beyond = kLongest / 64 + 1;
   while (beyond - fits > 1) {
     const std::int64_t middle = (fits + beyond) / 2;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "draft/draft_model.h"
-#include "train/accelerator.h"
+#include "train/device_facts.h"
 #include "train/device_work.h"
 
 namespace eaglet {
@@ -60,10 +60,10 @@ ParameterCount count_parameters(const PlannedStep& step);
 /// (docs/gpu-plan.md). A limit: what shapes and gaps between kernels cost on top shows only on the device.
 /// Gradients are reduced in bf16 while backward runs: what is longer than the backward half is exposed.
 /// kUsage: sizes that cannot be, NVLink on a device without.
-Result<DevicePlan> plan_device(const PlannedStep& step, const Accelerator& device, int ranks, Link link);
+Result<DevicePlan> plan_device(const PlannedStep& step, const DeviceFacts& device, int ranks, Link link);
 
 /// The longest max_seq_len that fills the device, a multiple of 64, at most a million; 0: none fits. `step`
 /// is one that plan_device() takes. About a second.
-std::int64_t longest_on_device(const PlannedStep& step, const Accelerator& device, int ranks);
+std::int64_t longest_on_device(const PlannedStep& step, const DeviceFacts& device, int ranks);
 
 }  // namespace eaglet

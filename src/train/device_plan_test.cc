@@ -40,7 +40,7 @@ PlannedStep small() {
 }
 
 DevicePlan plan(const PlannedStep& step, const char* device, int ranks = 1, Link link = Link::kNvlink) {
-  auto made = plan_device(step, *find_accelerator(device), ranks, link);
+  auto made = plan_device(step, *find_device(device), ranks, link);
   EXPECT_TRUE(made.ok()) << made.status().what();
   return *made;
 }
@@ -77,7 +77,7 @@ TEST(DevicePlan, OpsNeedWhatTheRowsNeed) {
 
 TEST(DevicePlan, AnOpTakesTheLongerOfItsLimits) {
   const DevicePlan made = plan(reference(), "h200");
-  const Accelerator h200 = *find_accelerator("h200");
+  const DeviceFacts h200 = *find_device("h200");
   for (const OpTime& one : made.ops) {
     SCOPED_TRACE(one.op.name);
     const double launches = one.op.launches * h200.launch_seconds;
@@ -118,7 +118,7 @@ TEST(DevicePlan, WhatFillsTheDeviceFits) {
   for (const char* device : {"h100", "4090"}) {
     SCOPED_TRACE(device);
     PlannedStep step = std::string(device) == "4090" ? small() : reference();
-    const std::int64_t fitting = longest_on_device(step, *find_accelerator(device), 1);
+    const std::int64_t fitting = longest_on_device(step, *find_device(device), 1);
     ASSERT_GT(fitting, 0);
     step.max_seq_len = fitting;
     EXPECT_TRUE(plan(step, device).fits);
@@ -126,7 +126,7 @@ TEST(DevicePlan, WhatFillsTheDeviceFits) {
     if (step.max_seq_len > 1 << 20) continue;
     EXPECT_FALSE(plan(step, device).fits);
   }
-  EXPECT_EQ(longest_on_device(reference(), *find_accelerator("4090"), 1), 0);  // the moments alone are larger
+  EXPECT_EQ(longest_on_device(reference(), *find_device("4090"), 1), 0);  // the moments alone are larger
   PlannedStep deep = reference();
   deep.ttt_steps = 16;
   deep.max_seq_len = 16384;
@@ -134,18 +134,16 @@ TEST(DevicePlan, WhatFillsTheDeviceFits) {
 }
 
 TEST(DevicePlan, WhatCannotBeIsRefused) {
-  EXPECT_EQ(find_accelerator("h300").status().code(), StatusCode::kUsage);
+  EXPECT_EQ(find_device("h300").status().code(), StatusCode::kUsage);
   EXPECT_EQ(parse_link("rope").status().code(), StatusCode::kUsage);
-  EXPECT_EQ(plan_device(small(), *find_accelerator("4090"), 2, Link::kNvlink).status().code(),
-            StatusCode::kUsage);
-  EXPECT_TRUE(plan_device(small(), *find_accelerator("4090"), 2, Link::kPcie).ok());
+  EXPECT_EQ(plan_device(small(), *find_device("4090"), 2, Link::kNvlink).status().code(), StatusCode::kUsage);
+  EXPECT_TRUE(plan_device(small(), *find_device("4090"), 2, Link::kPcie).ok());
   for (const auto& spoil : std::vector<std::function<void(PlannedStep*)>>{
            [](PlannedStep* s) { s->max_seq_len = 1; }, [](PlannedStep* s) { s->supervised_share = 0; },
            [](PlannedStep* s) { s->ttt_steps = 65; }, [](PlannedStep* s) { s->document_tokens = 1; }}) {
     PlannedStep step = small();
     spoil(&step);
-    EXPECT_EQ(plan_device(step, *find_accelerator("h100"), 1, Link::kPcie).status().code(),
-              StatusCode::kUsage);
+    EXPECT_EQ(plan_device(step, *find_device("h100"), 1, Link::kPcie).status().code(), StatusCode::kUsage);
   }
 }
 
@@ -153,20 +151,20 @@ TEST(DevicePlan, MeasurementsTakeThePlaceOfAssumptions) {
   const std::string path = test_directory() + "/device.json";
   const auto with = [&](const char* text) {
     std::ofstream(path) << text;
-    return calibrate(*find_accelerator("h100"), path);
+    return calibrate(*find_device("h100"), path);
   };
   auto measured = with(R"({"device": "h100", "gemm_tflops": 700, "bandwidth_share": 0.9, "launch_us": 5})");
   ASSERT_TRUE(measured.ok()) << measured.status().what();
   EXPECT_EQ(measured->gemm_flops, 700e12);
   EXPECT_EQ(measured->bandwidth_share, 0.9);
-  EXPECT_EQ(measured->attention_share, find_accelerator("h100")->attention_share);
+  EXPECT_EQ(measured->attention_share, find_device("h100")->attention_share);
   EXPECT_NEAR(measured->launch_seconds, 5e-6, 1e-12);
   EXPECT_TRUE(measured->gemm_is_measured);
   EXPECT_EQ(with(R"({"device": "h200", "gemm_tflops": 700})").status().code(), StatusCode::kConfig);
   EXPECT_EQ(with(R"({"device": "h100", "gemm_tflops": 1500})").status().code(), StatusCode::kConfig);
   EXPECT_EQ(with(R"({"device": "h100", "bandwidth_share": "all"})").status().code(), StatusCode::kConfig);
   EXPECT_EQ(with("[1]").status().code(), StatusCode::kConfig);
-  EXPECT_EQ(calibrate(*find_accelerator("h100"), path + "x").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(calibrate(*find_device("h100"), path + "x").status().code(), StatusCode::kNotFound);
 }
 
 }  // namespace

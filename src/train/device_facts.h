@@ -10,7 +10,7 @@ namespace eaglet {
 
 /// What the paper plan of a training step takes an accelerator for. Numbers of makers' data sheets, but for
 /// `gemm_flops`: what bf16 products of large matrices really reach. Sources: docs/gpu-plan.md.
-struct Accelerator {
+struct DeviceFacts {
   std::string name, label;
   double memory_bytes = 0, bandwidth = 0;  // bytes; bytes per second
   double sheet_flops = 0, gemm_flops = 0;  // bf16 with fp32 sums, dense, per second
@@ -23,13 +23,13 @@ struct Accelerator {
   std::string origin = "data sheet, assumed shares";  // of the four numbers above and gemm_flops
 };
 
-const std::vector<Accelerator>& accelerators();
+const std::vector<DeviceFacts>& known_devices();
 /// "h200", "rtx-pro-6000", ... kUsage names those there are.
-Result<Accelerator> find_accelerator(const std::string& name);
+Result<DeviceFacts> find_device(const std::string& name);
 /// The accelerator with what was measured on it: a JSON object with "device" and any of gemm_tflops,
 /// bandwidth_share, attention_share, launch_us. kNotFound, kDataLoss, kConfig (of another device, or numbers
 /// that cannot be).
-Result<Accelerator> calibrate(Accelerator device, const std::string& path);
+Result<DeviceFacts> calibrate(DeviceFacts device, const std::string& path);
 
 /// What carries the gradients.
 enum class Link { kNvlink, kPcie, kEthernet };

@@ -1,4 +1,4 @@
-#include "train/accelerator.h"
+#include "train/device_facts.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@ namespace {
 
 constexpr double kGb = 1e9, kTera = 1e12, kGib = 1024.0 * 1024 * 1024;
 
-Accelerator device(const char* name, const char* label, double gib, double tb_per_second, double sheet_tflops,
+DeviceFacts device(const char* name, const char* label, double gib, double tb_per_second, double sheet_tflops,
                    double gemm_tflops, bool measured, double nvlink_gb, double pcie_gb) {
-  Accelerator a;
+  DeviceFacts a;
   a.name = name;
   a.label = label;
   a.memory_bytes = gib * kGib;
@@ -27,8 +27,8 @@ Accelerator device(const char* name, const char* label, double gib, double tb_pe
 
 }  // namespace
 
-const std::vector<Accelerator>& accelerators() {
-  static const std::vector<Accelerator> all = {
+const std::vector<DeviceFacts>& known_devices() {
+  static const std::vector<DeviceFacts> all = {
       device("a100", "A100 SXM 80 GB", 80, 2.039, 312, 255, false, 230, 20),
       device("h100", "H100 SXM 80 GB", 79.6, 3.35, 989, 740, false, 370, 40),
       device("h200", "H200 SXM 141 GB", 139, 4.8, 989, 790, true, 370, 40),
@@ -38,9 +38,9 @@ const std::vector<Accelerator>& accelerators() {
   return all;
 }
 
-Result<Accelerator> find_accelerator(const std::string& name) {
+Result<DeviceFacts> find_device(const std::string& name) {
   std::vector<std::string> names;
-  for (const Accelerator& one : accelerators()) {
+  for (const DeviceFacts& one : known_devices()) {
     if (one.name == name) return one;
     names.push_back(one.name);
   }
@@ -67,7 +67,7 @@ Status take(const Json& json, const char* key, double most, double unit, const s
 
 }  // namespace
 
-Result<Accelerator> calibrate(Accelerator device, const std::string& path) {
+Result<DeviceFacts> calibrate(DeviceFacts device, const std::string& path) {
   EAGLET_ASSIGN_OR_RETURN(const Json json, read_json_file(path));
   const Json* of = json_field(json, "device");
   if (of == nullptr || !of->is_string() || of->get<std::string>() != device.name)
