@@ -1,6 +1,7 @@
 """eaglet extract --engine native: from a transformers folder (chosen by itself) the states are those of the model, whatever the
 memory; from a GGUF file they are libllama's up to its rounding; a kill loses no pass; what cannot be is said."""
 import json
+import math
 import os
 import random
 import re
@@ -13,6 +14,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import latent_gguf
 import toy_target
 
 EAGLET, SOURCE = os.environ["EAGLET"], os.environ["EAGLET_SOURCE"]
@@ -70,6 +72,17 @@ def close(a, b, relative):
         largest = max(map(abs, a[key]))
         worst = max(abs(x - y) for x, y in zip(a[key], b[key]))
         assert len(a[key]) == len(b[key]) and worst <= relative * largest, (key, worst / largest)
+
+
+def cosines(a, b, hidden):
+    """Of every state vector."""
+    assert a.keys() == b.keys()
+    found = []
+    for key in a:
+        for at in range(0, len(a[key]), hidden):
+            x, y = a[key][at:at + hidden], b[key][at:at + hidden]
+            found.append(sum(p * q for p, q in zip(x, y)) / math.sqrt(sum(p * p for p in x) * sum(q * q for q in y)))
+    return found
 
 
 def every_kind_of_folder(root):
@@ -147,6 +160,25 @@ def as_libllama(root):
     assert len(read_store(f"{root}/llama")) == len(read_store(f"{root}/auto")) + 2
 
 
+def latent_attention_from_gguf(root):
+    """What llama.cpp calls deepseek2: to the bit what the folder gives, in both layouts; and what llama.cpp makes of the same file."""
+    write_documents(f"{root}/latent.jsonl", 96, 20)
+    exact = ("--compute-type", "f32", "--target-layer-ids", "1,2,3")
+    for kind in ("deepseek_v3", "kimi_k2_like"):
+        must(run("extract", "--model", f"{TARGETS}/{kind}", "--conversations", f"{root}/latent.jsonl", "--output-dir", f"{root}/{kind}.folder", *exact))
+        wanted = read_store(f"{root}/{kind}.folder")
+        for whole in (False, True):
+            gguf, out = f"{root}/{kind}{whole}.gguf", f"{root}/{kind}{whole}.states"
+            latent_gguf.write(f"{TARGETS}/{kind}", gguf, whole)
+            done = must(run("extract", "--model", gguf, "--conversations", f"{root}/latent.jsonl", "--output-dir", out, *exact))
+            assert "engine native" in done.stderr and read_store(out) == wanted, (kind, whole)
+            must(run("extract", "--model", gguf, "--conversations", f"{root}/latent.jsonl", "--output-dir", f"{out}.llama", "--engine", "llama",
+                     "--weights", "f32", "--target-layer-ids", "1,2,3"))
+            # llama.cpp computes in fp16 here and there, most where the matrix is split: now and then another expert is chosen.
+            angles = cosines(read_store(f"{out}.llama"), wanted, 32)
+            assert sum(angle < 0.9999 for angle in angles) <= (0 if whole else 0.03 * len(angles)), sorted(angles)[:20]
+
+
 def killed(root):
     write_documents(f"{root}/many.jsonl", 96, 3000)
     command = [EAGLET, "extract", "--model", f"{TARGETS}/llama_tied", "--conversations", f"{root}/many.jsonl", "--output-dir",
@@ -189,7 +221,7 @@ def bad_input(root):
 
 
 def main():
-    for test in (every_kind_of_folder, short_tiles, benchmark, longer_than_the_context, flags_without_effect, as_libllama, killed, bad_input):
+    for test in (every_kind_of_folder, short_tiles, benchmark, longer_than_the_context, flags_without_effect, as_libllama, latent_attention_from_gguf, killed, bad_input):
         with tempfile.TemporaryDirectory(prefix="eaglet-native-") as root:
             start = time.monotonic()
             test(root)

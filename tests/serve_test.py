@@ -84,6 +84,53 @@ def serve_and_compare(root, draft):
     assert os.listdir(f"{root}/work") == [], "the draft's GGUF is a temporary file"
 
 
+def answers_of(path):
+    with open(path) as file:
+        return {row["id"]: row["input_ids"] for row in map(json.loads, file)}
+
+
+def in_our_own_engine(root, draft):
+    """The same draft where many prompts are answered at once: same text, and accepted as often as the walk over these answers says."""
+    model, exact = f"{root}/toy.gguf", ("--engine", "native", "--compute-type", "f32", "--threads", 2)
+    generate = ("generate", "--model", model, "--prompts", f"{root}/prompts.jsonl", "--max-tokens", 60, *exact)
+    must(*generate, "--output", f"{root}/own.jsonl", "--keep-states", f"{root}/own-states")
+    drafted = json.loads(must(*generate, "--output", f"{root}/drafted.jsonl", "--draft", draft, "--draft-length", 4, "--keep-states",
+                              f"{root}/drafted-states", "--parallel", 5, "--json"))
+    assert answers_of(f"{root}/drafted.jsonl") == answers_of(f"{root}/own.jsonl")
+    counts, tokens = drafted["draft"], drafted["response_tokens"]
+    # A pass whose accepted token ends the answer gives no token of its own.
+    assert 0 <= counts["passes"] + counts["accepted"] - (tokens - 16) <= 16 and counts["accepted"] == sum(counts["accepted_at"]), counts
+    assert counts["acceptance_length"] > 1.1 and counts["drafted"] > counts["accepted"], counts
+    report = json.loads(must("evaluate", "--draft", draft, "--model", model, "--store", f"{root}/drafted-states", "--hold-out-every", 0,
+                             "--ttt-steps", 16, "--serve", "native", "--conversations", f"{root}/own.jsonl", "--draft-lengths", "1,4,16", "--max-prompts", 0,
+                             "--compute-type", "f32", "--parallel", 7, "--threads", 2, "--json"))
+    served = report["served"]
+    assert served["engine"] == "our own engine" and served["at_once"] == 7 and served["prompts"] == 16 and served["identical"], served
+    walked = {w["draft_length"]: w for w in report["held_out"]["walked"]}
+    for length in served["lengths"]:
+        assert length["tokens"] == served["plain_tokens"] == tokens
+        more = walked[length["draft_length"]]["accepted"] - length["accepted"]
+        assert -3 <= more <= 16 + 3, (length, walked)  # as in serve_and_compare()
+    for what in ("accepted", "passes"):  # there an answer may not be longer than the recorded one
+        assert abs(served["lengths"][1][what] - counts[what]) <= 16, (served, counts)
+    sampled = json.loads(must("evaluate", "--draft", draft, "--model", model, "--serve", "native", "--conversations", f"{root}/own.jsonl",
+                              "--draft-lengths", "2", "--max-prompts", 0, "--temperature", "0.7", "--hold-out-every", 1, "--json"))
+    assert sampled["served"]["temperature"] == 0.7 and sampled["served"]["lengths"][0]["accepted"] > 0, sampled
+    other = os.path.join(TESTDATA, "names", "a_midlayer")
+    more = (*generate[:5], "--output", f"{root}/x.jsonl")
+    refused(78, "width", *more, "--draft", other)
+    refused(66, "config.json", *more, "--draft", f"{root}/none")
+    refused(64, "--draft-length", *more, "--draft-length", 2)
+    refused(64, "--draft-length", *more, "--draft", draft, "--draft-length", 0)
+    refused(64, "--draft", *more, "--draft", draft, "--engine", "llama")
+    refused(64, "--draft", "generate", "--server", "http://127.0.0.1:1", *more[3:], "--draft", draft)
+    serve = ("evaluate", "--model", model, "--conversations", f"{root}/own.jsonl")
+    refused(64, "'vulkan'", *serve, "--draft", draft, "--serve", "vulkan")
+    refused(64, "checkpoint", *serve, "--draft", f"{root}/draft.gguf", "--serve", "native")
+    refused(64, "--parallel", *serve, "--draft", draft, "--serve", "--parallel", 3)
+    refused(64, "--serve-type", *serve, "--draft", draft, "--serve", "native", "--serve-type", "f16")
+
+
 def human_output(root, draft):
     gguf = f"{root}/draft.gguf"
     assert "llama-server" in must("export", "--draft", draft, "--model", f"{root}/toy.gguf", "--output", gguf)
@@ -137,6 +184,7 @@ if __name__ == "__main__":
         checkpoint = prepare(directory)
         serve_and_compare(directory, checkpoint)
         human_output(directory, checkpoint)
+        in_our_own_engine(directory, checkpoint)
         speculators_layout(directory, checkpoint)
         bad_input(directory, checkpoint)
     finally:

@@ -9,7 +9,7 @@ import struct
 LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, CONTEXT = 8, 64, 4, 2, 96, 512
 WORDS = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + [f"w{i}" for i in range(61)]
 VOCAB = len(WORDS)  # 320
-UINT32, FLOAT32, STRING, ARRAY, INT32 = 4, 6, 8, 9, 5
+UINT32, FLOAT32, STRING, ARRAY, INT32, BOOL = 4, 6, 8, 9, 5, 7
 ALIGNMENT = 32
 
 
@@ -21,37 +21,37 @@ def _string(text):
 def _value(kind, value):
     if kind == STRING:
         return _string(value)
-    return struct.pack({UINT32: "<I", INT32: "<i", FLOAT32: "<f"}[kind], value)
+    return struct.pack({UINT32: "<I", INT32: "<i", FLOAT32: "<f", BOOL: "<?"}[kind], value)
 
 
-def _pair(key, kind, value, element=None):
+def pair(key, kind, value, element=None):
     head = _string(key) + struct.pack("<I", kind)
     if kind != ARRAY:
         return head + _value(kind, value)
     return head + struct.pack("<IQ", element, len(value)) + b"".join(_value(element, v) for v in value)
 
 
-def _metadata():
+def metadata():
     types = [2, 3, 3] + [6] * 256 + [1] * (VOCAB - 259)
     return [
-        _pair("general.architecture", STRING, "llama"),
-        _pair("general.name", STRING, "toy"),
-        _pair("llama.block_count", UINT32, LAYERS),
-        _pair("llama.context_length", UINT32, CONTEXT),
-        _pair("llama.embedding_length", UINT32, HIDDEN),
-        _pair("llama.feed_forward_length", UINT32, FFN),
-        _pair("llama.attention.head_count", UINT32, HEADS),
-        _pair("llama.attention.head_count_kv", UINT32, KV_HEADS),
-        _pair("llama.attention.layer_norm_rms_epsilon", FLOAT32, 1e-5),
-        _pair("llama.rope.dimension_count", UINT32, HIDDEN // HEADS),
-        _pair("llama.rope.freq_base", FLOAT32, 10000.0),
-        _pair("llama.vocab_size", UINT32, VOCAB),
-        _pair("tokenizer.ggml.model", STRING, "llama"),
-        _pair("tokenizer.ggml.tokens", ARRAY, WORDS, STRING),
-        _pair("tokenizer.ggml.scores", ARRAY, [0.0] * VOCAB, FLOAT32),
-        _pair("tokenizer.ggml.token_type", ARRAY, types, INT32),
-        _pair("tokenizer.ggml.bos_token_id", UINT32, 1),
-        _pair("tokenizer.ggml.eos_token_id", UINT32, 2),
+        pair("general.architecture", STRING, "llama"),
+        pair("general.name", STRING, "toy"),
+        pair("llama.block_count", UINT32, LAYERS),
+        pair("llama.context_length", UINT32, CONTEXT),
+        pair("llama.embedding_length", UINT32, HIDDEN),
+        pair("llama.feed_forward_length", UINT32, FFN),
+        pair("llama.attention.head_count", UINT32, HEADS),
+        pair("llama.attention.head_count_kv", UINT32, KV_HEADS),
+        pair("llama.attention.layer_norm_rms_epsilon", FLOAT32, 1e-5),
+        pair("llama.rope.dimension_count", UINT32, HIDDEN // HEADS),
+        pair("llama.rope.freq_base", FLOAT32, 10000.0),
+        pair("llama.vocab_size", UINT32, VOCAB),
+        pair("tokenizer.ggml.model", STRING, "llama"),
+        pair("tokenizer.ggml.tokens", ARRAY, WORDS, STRING),
+        pair("tokenizer.ggml.scores", ARRAY, [0.0] * VOCAB, FLOAT32),
+        pair("tokenizer.ggml.token_type", ARRAY, types, INT32),
+        pair("tokenizer.ggml.bos_token_id", UINT32, 1),
+        pair("tokenizer.ggml.eos_token_id", UINT32, 2),
     ]
 
 
@@ -68,27 +68,32 @@ def _shapes():
     return shapes
 
 
+def write_gguf(path, pairs, tensors):
+    """tensors: {name: (shape, values)}, fp32."""
+    infos, blobs, offset = [], [], 0
+    for name, (shape, values) in tensors.items():
+        # GGUF lists the dimensions from the fastest one; type 0 is fp32.
+        infos.append(_string(name) + struct.pack("<I", len(shape)) +
+                     b"".join(struct.pack("<Q", n) for n in reversed(shape)) + struct.pack("<IQ", 0, offset))
+        blob = struct.pack(f"<{len(values)}f", *values)
+        blob += b"\0" * (-len(blob) % ALIGNMENT)
+        blobs.append(blob)
+        offset += len(blob)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs)) + b"".join(pairs) + b"".join(infos)
+    with open(path, "wb") as file:
+        file.write(head + b"\0" * (-len(head) % ALIGNMENT) + b"".join(blobs))
+
+
 def write_target(path, seed=1):
     rng = random.Random(seed)
-    infos, blobs, offset = [], [], 0
-    shapes = _shapes()
-    for name, shape in shapes.items():
+    tensors = {}
+    for name, shape in _shapes().items():
         count = 1
         for n in shape:
             count *= n
         scale = 1.0 if len(shape) == 2 and "token_embd" in name else 0.15
-        values = [1.0] * count if len(shape) == 1 else [rng.gauss(0, scale) for _ in range(count)]
-        blob = struct.pack(f"<{count}f", *values)
-        # GGUF lists the dimensions from the fastest one; type 0 is fp32.
-        infos.append(_string(name) + struct.pack("<I", len(shape)) +
-                     b"".join(struct.pack("<Q", n) for n in reversed(shape)) + struct.pack("<IQ", 0, offset))
-        blob += b"\0" * (-len(blob) % ALIGNMENT)
-        blobs.append(blob)
-        offset += len(blob)
-    pairs = _metadata()
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(pairs)) + b"".join(pairs) + b"".join(infos)
-    with open(path, "wb") as file:
-        file.write(head + b"\0" * (-len(head) % ALIGNMENT) + b"".join(blobs))
+        tensors[name] = (shape, [1.0] * count if len(shape) == 1 else [rng.gauss(0, scale) for _ in range(count)])
+    write_gguf(path, metadata(), tensors)
 
 
 def write_conversations(path, count=24, seed=2):

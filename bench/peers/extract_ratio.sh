@@ -42,9 +42,10 @@ states() { # name, flags
     tr -d '\n' | sed "s/^/$1 /;s/$/\n/" >>"$work/results"
 }
 for round in $(seq "$rounds"); do
-  echo "round $round of $rounds: transformers, libllama, native in fp32, native in bf16" >&2
+  echo "round $round of $rounds: transformers, libllama (dequantised, and the file as it is), native in fp32, native in bf16" >&2
   "$environment/bin/python" "$root/bench/peers/transformers_states.py" --model "$model" 2>/dev/null | tail -n 1 | sed 's/^/transformers /' >>"$work/results"
   states libllama --engine llama
+  states libllama_stored --engine llama --weights stored
   states native_f32 --engine native --compute-type f32
   states native_bf16 --engine native --compute-type bf16
 done
@@ -57,6 +58,7 @@ for line in open(sys.argv[1], encoding="utf-8"):
 for who, rate in best.items():
     print(f"{who:13s} {rate:6.0f} tokens/s")
 print(f"native fp32 / transformers fp32 {best['native_f32'] / best['transformers']:.2f}, native fp32 / libllama "
-      f"{best['native_f32'] / best['libllama']:.2f}, native bf16 / libllama {best['native_bf16'] / best['libllama']:.2f}, "
+      f"{best['native_f32'] / best['libllama']:.2f}, native bf16 / libllama {best['native_bf16'] / best['libllama']:.2f}, native bf16 / libllama on the file as it is "
+      f"{best['native_bf16'] / best['libllama_stored']:.2f}, "
       f"native bf16 / transformers {best['native_bf16'] / best['transformers']:.2f}")
 EOF

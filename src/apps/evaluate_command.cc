@@ -27,6 +27,18 @@ struct EvaluateFlags {
   PassCosts costs{-1, -1};  // -1: not given
 };
 
+/// Flags of one way of serving have no effect on the other.
+Status check_engine_flags(const CLI::App& app, const EvaluateFlags& flags) {
+  const bool native = flags.do_serve && flags.serve.with == "native";
+  for (const char* flag : {"--parallel", "--tokenizer", "--compute-type", "--memory"})
+    if (!native && app.count(flag) > 0)
+      return flags_error(std::string(flag) + " has no effect without --serve native", "leave it out");
+  for (const char* flag : {"--serve-type", "--draft-type", "--work-dir"})
+    if (native && app.count(flag) > 0)
+      return flags_error(std::string(flag) + " has no effect with --serve native", "leave it out");
+  return {};
+}
+
 Status check(const EvaluateFlags& flags) {
   const bool states = !flags.evaluate.store_path.empty(), server = !flags.server.url.empty();
   if (!states && !flags.do_serve && !server)
@@ -232,6 +244,7 @@ Status run_evaluate(EvaluateFlags& flags, Context& context) {
   flags.evaluate.draft_path = flags.serve.draft;
   flags.evaluate.model_path = flags.serve.model;
   flags.serve.options.threads = flags.evaluate.threads;
+  flags.serve.temperature = flags.evaluate.temperature;
   if (flags.serve.work_dir.empty()) flags.serve.work_dir = cache_dir();
   Json json = {{"schema", 1}};
   std::optional<EvaluateReport> held_out, walked;
@@ -243,7 +256,7 @@ Status run_evaluate(EvaluateFlags& flags, Context& context) {
   }
   if (flags.do_serve) {
     EAGLET_ASSIGN_OR_RETURN(const ServeReport report, run_serve(flags, held_out, *context.progress));
-    if (held_out) {
+    if (held_out && report.temperature == 0) {  // the walk is greedy
       EAGLET_ASSIGN_OR_RETURN(walked, walk_served(flags, *context.progress));
     }
     const EvaluateReport* same_prompts = walked ? &*walked : nullptr;
@@ -277,8 +290,10 @@ void add_server_flags(CLI::App& app, EvaluateFlags& flags) {
   app.add_option("--api-key-env", flags.server.api_key_env, "the environment variable with the server's key")
       ->type_name("NAME");
   app.add_option("--ca-file", flags.server.ca_file, "certificates to trust for https")->type_name("FILE");
-  app.add_option("--temperature", flags.evaluate.temperature,
-                 "also the sum of min(p, q) by depth: what a server accepts that samples at it")
+  app.add_option(
+         "--temperature", flags.evaluate.temperature,
+         "also the sum of min(p, q) by depth: what a server accepts that samples at it; --serve native "
+         "samples at it too")
       ->type_name("T");
   app.add_option("--draft-cost", flags.costs.draft_step,
                  "cost of one drafted token, in plain passes of the target")
@@ -288,8 +303,20 @@ void add_server_flags(CLI::App& app, EvaluateFlags& flags) {
 }
 
 void add_serve_flags(CLI::App& app, EvaluateFlags& flags) {
-  app.add_flag("--serve", flags.do_serve,
-               "measure the draft in llama.cpp: accepted tokens, tokens/s, same text?");
+  app.add_option("--serve", flags.serve.with,
+                 "measure the draft at work: accepted tokens, tokens/s, same text? In llama.cpp (llama, the "
+                 "default), or in our own engine (native), many prompts at once")
+      ->expected(0, 1)
+      ->default_str("llama")
+      ->type_name("[ENGINE]");
+  app.add_option("--parallel", flags.serve.parallel, "with --serve native: prompts answered together")
+      ->type_name("N");
+  app.add_option("--tokenizer", flags.serve.tokenizer, "with --serve native and a folder, as in generate")
+      ->type_name("FILE");
+  app.add_option("--compute-type", flags.serve.compute_type, "with --serve native: auto, f32 or bf16")
+      ->type_name("TYPE");
+  app.add_option("--memory", flags.serve.memory, "with --serve native: weights and caches, for example 4G")
+      ->type_name("SIZE");
   app.add_option("--conversations", flags.serve.options.conversations_path, "rows whose prompts are served")
       ->type_name("FILE");
   app.add_option("--ids", flags.serve.options.ids, "serve these rows (default: held-out ones)")
@@ -319,12 +346,15 @@ void add_serve_flags(CLI::App& app, EvaluateFlags& flags) {
 
 Run add_evaluate(CLI::App& app) {
   auto flags = std::make_shared<EvaluateFlags>();
-  app.description("measures a draft: acceptance on held-out answers, and in llama.cpp itself");
+  app.description(
+      "measures a draft: acceptance on held-out answers, and at work, in llama.cpp or our own engine");
   app.footer(
       "  eaglet evaluate --draft run/draft/checkpoints/best --model target.gguf --store run/states\n"
       "  eaglet evaluate --draft DIR --model target.gguf --store run/states \\\n"
       "                  --serve --conversations run/conversations.jsonl          the real thing, and both "
       "compared\n"
+      "  eaglet evaluate --draft DIR --model target.gguf --serve native --conversations FILE --max-prompts 0 "
+      "--draft-lengths 1,2,4,8,16\n"
       "  eaglet evaluate --draft draft.gguf --model target.gguf --serve --conversations FILE --draft-lengths "
       "1,2,3\n"
       "  eaglet evaluate --draft DIR --model target.gguf --store run/states --conversations FILE \\\n"
@@ -344,7 +374,11 @@ Run add_evaluate(CLI::App& app) {
   app.add_option("--threads", flags->evaluate.threads, "0 = all cores")->type_name("N");
   add_serve_flags(app, *flags);
   add_server_flags(app, *flags);
-  return [flags](Context& context) { return run_evaluate(*flags, context); };
+  return [flags, &app](Context& context) -> Status {
+    flags->do_serve = app.count("--serve") > 0;
+    EAGLET_RETURN_IF_ERROR(check_engine_flags(app, *flags));
+    return run_evaluate(*flags, context);
+  };
 }
 
 }  // namespace eaglet::apps

@@ -97,7 +97,10 @@ Json gains_json(const std::vector<LengthGain>& gains, const PassCosts& costs) {
 }
 
 Json serve_json(const ServeReport& report) {
-  Json json = {{"prompts", report.prompts}};
+  Json json = {{"engine", report.engine},
+               {"temperature", report.temperature},
+               {"prompts", report.prompts},
+               {"at_once", report.at_once}};
   json["plain_tokens"] = report.plain_tokens;
   json["plain_seconds"] = report.plain_seconds;
   json["plain_tokens_per_second"] = report.plain_tokens_per_second();

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "apps/command.h"
+#include "apps/extract_ranks.h"
 #include "apps/stage_json.h"
 #include "base/clock.h"
 #include "extract/extract.h"
@@ -231,7 +232,9 @@ Status run_target(const ExtractOptions& options, Context& context) {
     if (value->empty())
       return Status(StatusCode::kUsage, std::string(flag) + " is required", "eaglet extract",
                     "eaglet extract --model target.gguf --conversations c.jsonl --output-dir states");
-  EAGLET_ASSIGN_OR_RETURN(const ExtractReport report, extract(options, *context.progress));
+  bool leads = true;
+  EAGLET_ASSIGN_OR_RETURN(const ExtractReport report, extract_with_ranks(options, *context.progress, &leads));
+  if (!leads) return {};
   if (!context.json) {
     print(report, options);
     return Status();
@@ -252,6 +255,7 @@ Run add_extract(CLI::App& app) {
       "runs/a/states\n"
       "  eaglet extract --model target.gguf --conversations c.jsonl --output-dir states --target-layer-ids 2 "
       "15 27\n"
+      "  mpirun -np 4 eaglet extract --model /models/target --conversations c.jsonl --output-dir states\n"
       "  eaglet extract --server http://gpu1:8000 --states-dir /shared/hs --conversations c.jsonl \\\n"
       "                 --model target.gguf --output-dir states --target-layer-ids 3,31,59     from a "
       "running vLLM\n"

@@ -27,6 +27,14 @@ void print_served(const GenerateReport& report, const ServedOptions& options) {
     fmt::print("  {} answers tokenised here: the server gave no token ids\n", counts.tokenised_here);
 }
 
+void print_drafts(const DraftCounts& drafts) {
+  fmt::print("  draft: {:.3f} tokens per pass after the prompt's; accepted by position, share of passes:",
+             drafts.acceptance_length());
+  for (const std::int64_t at : drafts.accepted_at)
+    fmt::print(" {:.3f}", static_cast<double>(at) / static_cast<double>(drafts.passes));
+  fmt::print("\n");
+}
+
 void print(const GenerateReport& report, const GenerateOptions& options) {
   fmt::print("{} answers in {} ({} now, {} before)\n", report.stopped + report.cut_by_length,
              options.output_path, report.answered, report.already_done);
@@ -37,6 +45,7 @@ void print(const GenerateReport& report, const GenerateOptions& options) {
   if (report.broken_lines + report.too_long > 0)
     fmt::print("  left out: {} of {} lines ({}), {} prompts that do not fit\n", report.broken_lines,
                report.lines, reasons_text(report.left_out), report.too_long);
+  if (report.drafts.passes > 0) print_drafts(report.drafts);
   if (report.answered > 0)
     fmt::print("  {:.0f} tokens/s over {:.1f} s\n", report.tokens_per_second, report.seconds);
 }
@@ -81,8 +90,9 @@ void add_server_options(CLI::App& app, GenerateOptions& options) {
 }
 
 const std::vector<const char*> kEmbeddedOnly = {
-    "--top-k",    "--min-p",  "--repetition-penalty", "--engine",  "--tokenizer", "--keep-states",
-    "--parallel", "--memory", "--compute-type",       "--weights", "--threads"};
+    "--top-k",       "--min-p",  "--repetition-penalty", "--engine",  "--tokenizer", "--keep-states",
+    "--parallel",    "--memory", "--compute-type",       "--weights", "--threads",   "--draft",
+    "--draft-length"};
 
 void add_embedded_options(CLI::App& app, GenerateOptions& o) {
   app.add_option("--top-k", o.top_k, "draw from so many of the likeliest tokens (0: all)");
@@ -103,6 +113,12 @@ void add_embedded_options(CLI::App& app, GenerateOptions& o) {
   app.add_option("--compute-type", o.compute_type,
                  "native: products in f32 or bf16 (sums are fp32); auto: bf16 where the processor has it")
       ->capture_default_str();
+  app.add_option(
+         "--draft", o.draft_path,
+         "native: a trained draft of this target proposes tokens, the target checks them together: the "
+         "same answers, fewer passes")
+      ->type_name("DIR");
+  app.add_option("--draft-length", o.draft_length, "tokens proposed at a time")->capture_default_str();
   app.add_option("--threads", o.threads, "0: all cores")->capture_default_str();
   app.add_option("--weights", o.weights,
                  "libllama: arithmetic for a quantised target: auto, stored, f16, f32")
@@ -140,6 +156,8 @@ Status check_together(const CLI::App& app, const GenerateOptions& options) {
     if (!options.servers.empty() && app.count(flag) > 0)
       return Status(StatusCode::kUsage, std::string(flag) + " has no effect with --server", "eaglet generate",
                     "leave it out; further sampling settings of a server go into --request-json");
+  if (app.count("--draft-length") > 0 && app.count("--draft") == 0)
+    return usage("--draft-length has no effect without --draft", "leave it out, or give a draft");
   if (options.servers.empty() && options.served.regenerate != "none")
     return usage("--regenerate needs --server", "the embedded model answers what a prompt ends with");
   return {};

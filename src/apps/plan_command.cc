@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "apps/command.h"
+#include "apps/plan_device.h"
 #include "apps/plan_states.h"
 #include "apps/plan_train.h"
 
@@ -15,13 +16,23 @@ Run add_plan(CLI::App& app) {
       "  eaglet plan --model target.gguf --conversations c.jsonl --max-seq-len 8192 --states-dir runs/a\n"
       "  eaglet plan --hidden-size 7168 --slots 4 --samples 37312 --mean-tokens 2205 --states-dir /data\n"
       "  eaglet plan --hidden-size 7168 --slots 4 --lengths lengths.jsonl --max-seq-len 8192 --json\n"
-      "  eaglet plan train --help");
+      "  eaglet plan train --help\n"
+      "  eaglet plan --device h200                        a training step on paper; eaglet plan device "
+      "--help");
   auto states = std::make_shared<PlanStatesFlags>();
   add_plan_states_flags(app, states.get());
   CLI::App* train = app.add_subcommand("train", "a training run: batches, memory, arithmetic, time");
   const Run plan_train = add_plan_train(*train);
-  return [states, train, plan_train](Context& context) -> Status {
+  auto device = std::make_shared<PlanDeviceFlags>();
+  CLI::App* on_device = app.add_subcommand(
+      "device", "a training step on accelerators that need not be there: time, memory, limits");
+  add_plan_device_flags(*on_device, device.get());
+  app.add_option("--device", device->devices, "a training step on these, as `plan device` with its defaults")
+      ->delimiter(',')
+      ->type_name("NAMES");
+  return [states, train, plan_train, device](Context& context) -> Status {
     if (train->parsed()) return plan_train(context);
+    if (!device->devices.empty()) return plan_devices(*device, context);
     if (!wants_states_plan(*states))
       return Status(StatusCode::kUsage, "nothing to plan", "eaglet plan",
                     "give --conversations, --lengths or --samples for the bytes of states; for a training "

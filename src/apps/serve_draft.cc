@@ -8,7 +8,9 @@
 
 #include "base/files.h"
 #include "draft/draft_weights.h"
+#include "evaluate/serve_native.h"
 #include "export/export.h"
+#include "generate/embedded_engine.h"
 #include "verifier/quantize_copy.h"
 
 namespace eaglet::apps {
@@ -45,6 +47,7 @@ std::string difference_text(const ServeDifference& d) {
 }
 
 std::string identity_text(const ServeReport& report) {
+  if (report.temperature > 0) return "text       sampled: not compared\n";
   if (report.differences.empty()) return "text       identical to plain greedy decoding, every token\n";
   std::string text = report.identical()
                          ? "text       identical to plain greedy decoding but for ties within rounding\n"
@@ -55,7 +58,43 @@ std::string identity_text(const ServeReport& report) {
 
 }  // namespace
 
+namespace {
+
+// The target and the draft in our own engine, which `generate --draft` uses.
+Result<ServeReport> serve_with_native(const ServeRequest& request, Progress& progress) {
+  if (!is_directory(request.draft))
+    return Status(StatusCode::kUsage, "our own engine reads checkpoint folders, not a GGUF", request.draft,
+                  "give the draft's checkpoint, or --serve llama");
+  GenerateOptions options;
+  options.engine = "native";
+  options.model_path = request.model;
+  options.tokenizer_path = request.tokenizer;
+  options.compute_type = request.compute_type;
+  options.memory = request.memory;
+  options.parallel = request.parallel;
+  options.temperature = request.temperature;
+  options.threads = request.options.threads;
+  options.draft_path = request.draft;
+  EAGLET_ASSIGN_OR_RETURN(const EmbeddedEngine engine, EmbeddedEngine::open(options, progress));
+  BatchServeEngine batch;
+  batch.generator = [&](std::size_t requests, std::int64_t, std::int64_t draft_length) {
+    return Result<std::unique_ptr<Generator>>(engine.make_drafting_generator(requests, draft_length));
+  };
+  batch.logits_after = [&](const std::vector<std::int32_t>& tokens, std::size_t together) {
+    return engine.logits_after(tokens, together);
+  };
+  batch.at_once = engine.parallel();
+  batch.temperature = request.temperature;
+  return serve_native(request.options, batch, progress);
+}
+
+}  // namespace
+
 Result<ServeReport> serve_draft(const ServeRequest& request, Progress& progress) {
+  if (request.with == "native") return serve_with_native(request, progress);
+  if (request.with != "llama")
+    return Status(StatusCode::kUsage, "there is no engine '" + request.with + "'", "--serve",
+                  "use llama or native");
   ServeOptions options = request.options;
   options.target_path = request.model;
   if (request.serve_type == "f16") {
@@ -88,9 +127,11 @@ double served_against_walked(const ServedLength& served, const EvaluateReport* w
 }
 
 std::string serve_text(const ServeReport& report, const EvaluateReport* walked) {
+  const std::string how =
+      report.temperature > 0 ? fmt::format("temperature {}", report.temperature) : "greedy";
   std::string text =
-      fmt::format("served     {} prompts in llama.cpp, greedy; without a draft {:.1f} tokens/s\n",
-                  report.prompts, report.plain_tokens_per_second());
+      fmt::format("served     {} prompts in {}, {}, {} at once; without a draft {:.1f} tokens/s\n",
+                  report.prompts, report.engine, how, report.at_once, report.plain_tokens_per_second());
   text += "  N  tokens/pass  tokens/s  speed-up  walked  served/walked  accepted at 1..N, share of passes\n";
   for (const ServedLength& served : report.lengths) {
     const double against = served_against_walked(served, walked);

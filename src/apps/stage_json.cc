@@ -19,6 +19,13 @@ Json served_json(const ServedCounts& c) {
           {"busy", c.busy},
           {"cpu_seconds", c.cpu_seconds}};
 }
+Json drafts_json(const DraftCounts& c) {
+  return {{"passes", c.passes},
+          {"drafted", c.drafted},
+          {"accepted", c.accepted},
+          {"accepted_at", c.accepted_at},
+          {"acceptance_length", c.acceptance_length()}};
+}
 }  // namespace
 
 Json generate_json(const GenerateReport& r) {
@@ -36,6 +43,7 @@ Json generate_json(const GenerateReport& r) {
           {"cut_by_length", r.cut_by_length},
           {"prompt_tokens", r.prompt_tokens},
           {"response_tokens", r.response_tokens},
+          {"draft", r.drafts.passes > 0 ? drafts_json(r.drafts) : Json(nullptr)},
           {"seconds", r.seconds},
           {"tokens_per_second", r.tokens_per_second}};
 }

@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -33,6 +35,30 @@ TEST(AtomicFile, NothingAppearsWithoutCommit) {
   EXPECT_FALSE(path_exists(path + ".tmp"));
   ASSERT_TRUE(write_file_atomic(path, "whole").ok());
   EXPECT_EQ(*read_file(path), "whole");
+}
+
+TEST(Files, WrittenOnceOfManyWritersOneStays) {
+  const std::string directory = fresh_directory("once");
+  for (int round = 0; round < 20; ++round) {
+    const std::string path = directory + "/note" + std::to_string(round);
+    std::vector<pid_t> children;
+    for (int i = 0; i < 6; ++i) {
+      const pid_t child = fork();
+      if (child == 0) _exit(write_file_once(path, "by " + std::to_string(i)).ok() ? 0 : 1);
+      children.push_back(child);
+    }
+    for (const pid_t child : children) {
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+    }
+    const auto content = read_file(path);
+    ASSERT_TRUE(content.ok());
+    EXPECT_EQ(content->size(), 4u) << *content;
+    ASSERT_TRUE(write_file_once(path, "later").ok());
+    EXPECT_EQ(*read_file(path), *content);
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory), {}), 20);  // no half ones
 }
 
 TEST(LineAppender, CutsTheHalfLineThatAKillLeft) {

@@ -197,6 +197,19 @@ Status write_file_atomic(const std::string& path, std::string_view content) {
   return file.commit();
 }
 
+// A link is never made over a file that is there. Where there are no links (some network file systems) the
+// rename may replace another's file, which is whole as well.
+Status write_file_once(const std::string& path, std::string_view content) {
+  if (path_exists(path)) return {};
+  const std::string own = path + "." + std::to_string(getpid());
+  EAGLET_RETURN_IF_ERROR(write_file_atomic(own, content));
+  if (::link(own.c_str(), path.c_str()) != 0 && errno != EEXIST) {
+    if (::rename(own.c_str(), path.c_str()) != 0) return errno_status("rename", own, errno);
+    return {};
+  }
+  return ::unlink(own.c_str()) == 0 ? Status() : errno_status("remove", own, errno);
+}
+
 // -------------------------------------------------------------- LineAppender
 
 LineAppender::LineAppender(int fd, std::string path, std::uint64_t cut_bytes)

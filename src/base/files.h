@@ -53,6 +53,8 @@ class AtomicFile {
 };
 
 Status write_file_atomic(const std::string& path, std::string_view content);
+/// The same unless the file is there: of several processes that do it at once, one's content stays.
+Status write_file_once(const std::string& path, std::string_view content);
 
 /// Appends whole lines: each append() is one write(2), so a reader never sees half a line from a living
 /// writer. open() cuts a half line that a kill left at the end and says how many bytes it cut.

@@ -27,7 +27,7 @@ Status mpi_failure(int code, const char* call) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   return Status(StatusCode::kUnavailable, fmt::format("{}: {}", call, text), "MPI",
-                "checkpoints that were saved are whole: mend the cause and run the same command again");
+                "what was saved is whole: mend the cause and run the same command again");
 }
 
 class MpiComm : public Comm {

@@ -265,7 +265,7 @@ Status WatchLine::failure() const {
   const std::lock_guard lock(mutex_);
   if (reason_.empty()) return {};
   return Status(StatusCode::kUnavailable, reason_, {},
-                "checkpoints that were saved are whole: mend the cause and run the same command again");
+                "what was saved is whole: mend the cause and run the same command again");
 }
 
 void WatchLine::leave(const Status& status) {

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <thread>
+
 namespace eaglet {
 namespace {
 int configured_threads = 0;
@@ -22,6 +24,14 @@ void set_num_threads(int threads) {
 int num_threads() {
   if (configured_threads == 0) set_num_threads(0);
   return configured_threads;
+}
+
+int threads_of_rank(int asked, int ranks_here) {
+  if (asked > 0 || ranks_here == 1) return asked;
+  set_num_threads(0);
+  const int usable = num_threads();
+  const bool bound = usable < static_cast<int>(std::thread::hardware_concurrency());
+  return bound ? usable : std::max(1, usable / ranks_here);
 }
 
 }  // namespace eaglet

@@ -11,6 +11,10 @@ namespace eaglet {
 void set_num_threads(int threads);
 int num_threads();
 
+/// Threads for a rank of a run: those asked for, else its share of the cores it may use (a launcher that
+/// binds ranks to cores has shared them out already).
+int threads_of_rank(int asked, int ranks_here);
+
 /// Threads that a call from here can use: 1 inside a parallel region.
 inline int threads_here() {
   return omp_in_parallel() ? 1 : num_threads();

@@ -82,14 +82,17 @@ struct ServeDifference {
   bool excused_tie = false;
 };
 struct ServeReport {
-  std::int64_t prompts = 0;
+  std::string engine;      // "llama.cpp", or "our own engine"
+  double temperature = 0;  // above 0: sampled; texts are then not compared
+  std::int64_t prompts = 0, at_once = 1;
   double plain_tokens = 0, plain_seconds = 0;
   std::vector<ServedLength> lengths;
   std::vector<ServeDifference> differences;
   double plain_tokens_per_second() const { return plain_seconds > 0 ? plain_tokens / plain_seconds : 0; }
   bool identical() const;  // no difference but excused ones
 };
-/// kNotFound (a file, or an id that no row has), kDataLoss, kConfig, kInterrupted; docs/serving.md.
+/// Prompts through llama.cpp, one after the other. kNotFound (a file, or an id that no row has), kDataLoss,
+/// kConfig, kInterrupted; docs/serving.md.
 Result<ServeReport> serve(const ServeOptions& options, Progress& progress);
 
 }  // namespace eaglet

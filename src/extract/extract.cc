@@ -151,9 +151,13 @@ Result<ExtractReport> extract(const ExtractOptions& options, Progress& progress)
   const auto rows = static_cast<std::uint64_t>(file.conversations.size());
   EAGLET_ASSIGN_OR_RETURN(ExtractWork work,
                           plan_work(std::move(file.conversations), options, facts, writer.get()));
-  if (work.documents.empty() && writer->finished_ids().empty()) return nothing_to_learn(work, options, rows);
-  tell_work(work, progress);
   ExtractReport report;
+  if (work.documents.empty() && writer->finished_ids().empty()) {
+    if (share.count == 1) return nothing_to_learn(work, options, rows);
+    progress.note("share " + options.writer + " has no document to take");
+    return report;
+  }
+  tell_work(work, progress);
   report.already_done = work.already_done;
   report.broken_lines = static_cast<std::int64_t>(file.broken.size());
   report.skipped_empty = work.skipped_empty;

@@ -27,7 +27,8 @@ std::string maker_of(const std::string& store_path) {
 
 Status agree_on_maker(const std::string& store_path, const std::string& maker) {
   const std::string path = note_of(store_path);
-  if (!path_exists(path)) return write_file_atomic(path, json_line({{"maker", maker}}) + "\n");
+  // Several writers may begin a store together.
+  EAGLET_RETURN_IF_ERROR(write_file_once(path, json_line({{"maker", maker}}) + "\n"));
   EAGLET_ASSIGN_OR_RETURN(const Json noted, read_json_file(path));
   const Json* before = json_field(noted, "maker");
   if (before != nullptr && *before == maker) return {};

@@ -10,7 +10,6 @@
 #include "device/threads.h"
 #include "formats/transformers_target.h"
 #include "generate/answer_file.h"
-#include "generate/native_generator.h"
 #include "target/target_forward.h"
 #include "verifier/widened_copy.h"
 
@@ -89,6 +88,7 @@ Status check_flags(const GenerateOptions& options, bool native) {
   if (native && options.weights != "auto") return refuse("--weights", "llama");
   if (!native && options.compute_type != "auto") return refuse("--compute-type", "native");
   if (!native && !options.memory.empty()) return refuse("--memory", "native");
+  if (!native && !options.draft_path.empty()) return refuse("--draft", "native");
   return {};
 }
 
@@ -163,6 +163,46 @@ Status EmbeddedEngine::load_native(Progress& progress) {
         return Status();
       }));
   progress.end(fmt::format("{} layers in {:.1f} s", files.config.num_layers, monotonic_seconds() - start));
+  return options_.draft_path.empty() ? Status() : load_draft(&cache_bytes_, progress);
+}
+
+namespace {
+
+/// A draft reads this target's states and speaks its tokens. Weights may be another copy of the same model
+/// (other quantisation): only the shapes must agree.
+Status check_draft(const DraftConfig& draft, const TargetConfig& target, const std::string& path) {
+  const auto refuse = [&](const std::string& what) {
+    return Status(StatusCode::kConfig, what, path, "give a draft that was trained for this target");
+  };
+  if (draft.target_hidden != target.hidden)
+    return refuse(fmt::format("the draft reads states of width {}, the target's are {}", draft.target_hidden,
+                              target.hidden));
+  if (draft.vocab != target.vocab)
+    return refuse(fmt::format("the draft's target has {} tokens, this one {}", draft.vocab, target.vocab));
+  for (const std::int32_t layer : draft.aux_layers)
+    if (layer > target.num_layers)
+      return refuse(fmt::format("the draft reads the states of layer {} of {}", layer, target.num_layers));
+  return {};
+}
+
+}  // namespace
+
+Status EmbeddedEngine::load_draft(std::uint64_t* left, Progress& progress) {
+  EAGLET_ASSIGN_OR_RETURN(DraftWeights weights, read_draft(options_.draft_path, false, nullptr));
+  EAGLET_RETURN_IF_ERROR(check_draft(weights.config, resident_->config(), options_.draft_path));
+  if (!weights.config.target_identity.empty() && weights.config.target_identity != facts_.identity)
+    progress.note("the draft was trained on another copy of the target; its tokens are checked all the same");
+  EAGLET_ASSIGN_OR_RETURN(
+      draft_, ResidentDraft::make(std::move(weights), resident_->embeddings(), resident_->compute_type()));
+  if (draft_->bytes() >= *left)
+    return Status(StatusCode::kNoSpace,
+                  fmt::format("the draft needs {}, {} are left beside the target",
+                              human_bytes(static_cast<double>(draft_->bytes())),
+                              human_bytes(static_cast<double>(*left))),
+                  options_.draft_path, "give more --memory, or leave --draft out");
+  *left -= draft_->bytes();
+  progress.note(fmt::format("draft: {} tokens proposed at a time, vocabulary {}", options_.draft_length,
+                            draft_->vocab().size()));
   return {};
 }
 
@@ -171,18 +211,49 @@ Json EmbeddedEngine::settings() const {
   return {{"engine", "llama"}, {"weights_as", tokenizer_->weights_as()}};
 }
 
-Result<std::unique_ptr<Generator>> EmbeddedEngine::make_generator(
-    std::size_t requests, std::int64_t longest_sequence, const std::vector<std::int32_t>& kept_layers) const {
-  const int parallel = static_cast<int>(
-      std::min<std::size_t>(static_cast<std::size_t>(parallel_of(options_, native())), requests));
-  if (!native()) return Generator::create(*tokenizer_, {parallel, longest_sequence, sampling_of(options_)});
+int EmbeddedEngine::parallel() const {
+  return parallel_of(options_, native());
+}
+
+NativeGeneratorOptions EmbeddedEngine::native_options(std::size_t requests) const {
   NativeGeneratorOptions how;
-  how.parallel = parallel;
+  how.parallel = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(parallel()), requests));
   how.cache_bytes = cache_bytes_;
   how.sampling = sampling_of(options_);
   how.ends = [this](std::int32_t token) { return tokenizer_->ends(token); };
+  how.draft = draft_.get();
+  how.draft_length = options_.draft_length;
+  return how;
+}
+
+Result<std::unique_ptr<Generator>> EmbeddedEngine::make_generator(
+    std::size_t requests, std::int64_t longest_sequence, const std::vector<std::int32_t>& kept_layers) const {
+  NativeGeneratorOptions how = native_options(requests);
+  if (!native())
+    return Generator::create(*tokenizer_, {how.parallel, longest_sequence, sampling_of(options_)});
   how.kept_layers = kept_layers;
   return make_native_generator(resident_.get(), how);
+}
+
+std::unique_ptr<Generator> EmbeddedEngine::make_drafting_generator(std::size_t requests,
+                                                                   std::int64_t draft_length) const {
+  NativeGeneratorOptions how = native_options(requests);
+  how.draft_length = draft_length;
+  if (draft_length == 0) how.draft = nullptr;
+  return make_native_generator(resident_.get(), how);
+}
+
+Result<std::vector<float>> EmbeddedEngine::logits_after(const std::vector<std::int32_t>& tokens,
+                                                        std::size_t together) const {
+  SequenceCache cache = resident_->make_cache(static_cast<std::int64_t>(tokens.size()));
+  std::vector<NextTokens> next(1);
+  for (std::size_t done = 0; done < tokens.size(); done += next[0].ids.size()) {
+    const auto from = tokens.begin() + static_cast<std::ptrdiff_t>(done);
+    next[0] = {&cache, {from, from + static_cast<std::ptrdiff_t>(done == 0 ? together : 1)}, 1};
+    EAGLET_RETURN_IF_ERROR(resident_->step(next));
+  }
+  const float* logits = resident_->logits(0);
+  return std::vector<float>(logits, logits + resident_->config().vocab);
 }
 
 }  // namespace eaglet

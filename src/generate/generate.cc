@@ -49,6 +49,8 @@ Status check_options(const GenerateOptions& options) {
   if (!(options.min_p >= 0 && options.min_p <= 1))
     return usage("--min-p is not in [0, 1]", "0 keeps every token");
   if (!(options.repetition_penalty > 0)) return usage("--repetition-penalty is not above 0", "1 is none");
+  if (options.draft_length < 1 || options.draft_length > 64)
+    return usage("--draft-length is not in 1..64", "3 to 6 are usual");
   if (options.max_prompts < 0) return usage("--max-prompts is below 0", "0 means all");
   return Status();
 }
@@ -183,6 +185,10 @@ Status write_skipped(const GenerateOptions& options, const std::vector<BrokenLin
   return Status();
 }
 
+std::string draft_text(const DraftCounts& drafts) {
+  return drafts.passes == 0 ? "" : fmt::format(", {:.2f} tokens a pass", drafts.acceptance_length());
+}
+
 Status answer_all(const GenerateOptions& options, const EmbeddedEngine& engine, std::deque<Asked> asked,
                   AnswerFile* answers, GenerateReport* report, Progress& progress) {
   if (asked.empty()) return Status();
@@ -203,6 +209,7 @@ Status answer_all(const GenerateOptions& options, const EmbeddedEngine& engine, 
       },
       [&](const GeneratedAnswer& answer) -> Status {
         ++report->answered;
+        report->drafts.add(answer.drafts);
         const Conversation row = to_row(engine.tokenizer(), asked[answer.tag], answer);
         EAGLET_RETURN_IF_ERROR(answers->append(row));
         return answer.states.empty() ? Status() : options.keep.take(row, answer.states);
@@ -211,7 +218,8 @@ Status answer_all(const GenerateOptions& options, const EmbeddedEngine& engine, 
         report->seconds = monotonic_seconds() - start;
         report->tokens_per_second = static_cast<double>(tokens) / std::max(report->seconds, 1e-9);
         progress.update(static_cast<std::uint64_t>(report->already_done + report->answered),
-                        fmt::format("{:.0f} tokens/s, {} at once", report->tokens_per_second, in_flight));
+                        fmt::format("{:.0f} tokens/s, {} at once{}", report->tokens_per_second, in_flight,
+                                    draft_text(report->drafts)));
         if (interrupted())
           return Status(StatusCode::kInterrupted,
                         fmt::format("stopped by a signal; {} answers are kept", answers->totals().answers),

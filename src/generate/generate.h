@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "formats/conversations.h"
 #include "formats/row_reasons.h"
+#include "verifier/generator.h"
 
 namespace eaglet {
 
@@ -57,7 +58,9 @@ struct GenerateOptions {
   std::string tokenizer_path;   // native: a GGUF whose tokenizer is used, where model_path is a folder
   std::string memory;           // native: weights and caches, as 4G; empty: half of what is free
   std::string compute_type =
-      "auto";                    // native: products in f32 or bf16; auto: bf16 where the processor has it
+      "auto";              // native: products in f32 or bf16; auto: bf16 where the processor has it
+  std::string draft_path;  // native: a checkpoint folder; it proposes tokens, the target checks them
+  std::int64_t draft_length = 3;
   KeepStates keep;               // native only: libllama's are not there to be kept
   std::string weights = "auto";  // libllama: auto | stored | f16 | f32: TargetWeightsAs
 };
@@ -83,6 +86,7 @@ struct GenerateReport {
   std::int64_t stopped = 0, cut_by_length = 0;  // finish_reason of all answers in the file
   std::int64_t prompt_tokens = 0, response_tokens = 0;  // all answers in the file
   double seconds = 0, tokens_per_second = 0;            // this run: response tokens
+  DraftCounts drafts;                                   // this run: of all answers, with a draft
   ServedCounts served;
 };
 

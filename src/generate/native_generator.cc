@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "base/clock.h"
 #include "device/bf16_rounding.h"
 #include "device/threads.h"
+#include "generate/speculation.h"
 #include "generate/token_sampler.h"
 
 namespace eaglet {
@@ -20,6 +22,7 @@ struct Sequence {
   SequenceCache cache;
   TokenSampler sampler;
   std::uint64_t cache_bytes = 0;
+  std::optional<Speculated> speculated = std::nullopt;  // with a draft
   bool complete = false;  // all tokens are there; the last one may still have to go through the target
   std::int64_t tokens() const {
     return static_cast<std::int64_t>(request.prompt.size() + answer.tokens.size());
@@ -31,7 +34,9 @@ using NextRequest = std::function<std::optional<GenerationRequest>()>;
 class NativeGenerator : public Generator {
  public:
   NativeGenerator(ResidentTarget* target, const NativeGeneratorOptions& options)
-      : target_(target), options_(options) {}
+      : target_(target), options_(options) {
+    if (options.draft != nullptr) speculation_.emplace(options.draft, options.draft_length);
+  }
 
   Status run(const NextRequest& next, const std::function<Status(const GeneratedAnswer&)>& done,
              const std::function<Status(std::int64_t, int)>& tick) override {
@@ -43,6 +48,7 @@ class NativeGenerator : public Generator {
     for (;;) {
       EAGLET_RETURN_IF_ERROR(admit(next));
       if (running_.empty()) return {};
+      propose();
       EAGLET_RETURN_IF_ERROR(step());
       tokens += choose_tokens();
       const auto busy = static_cast<int>(running_.size());
@@ -64,9 +70,7 @@ class NativeGenerator : public Generator {
       const auto prompt = static_cast<std::int64_t>(waiting_->prompt.size());
       if (rows > 0 && rows + prompt > options_.prompt_rows) return {};
       const std::int64_t longest = prompt + waiting_->max_tokens;
-      const bool bf16 = target_->compute_type() == ComputeType::kBf16;
-      const std::uint64_t bytes =
-          SequenceCache::bytes(target_->config(), bf16, longest) + 2 * kept_elements(longest);
+      const std::uint64_t bytes = bytes_of(longest);
       if (bytes > options_.cache_bytes) return no_room(longest, bytes);
       if (used_bytes_ + bytes > options_.cache_bytes) return {};
       used_bytes_ += bytes;
@@ -75,6 +79,12 @@ class NativeGenerator : public Generator {
       waiting_.reset();
     }
     return {};
+  }
+
+  std::uint64_t bytes_of(std::int64_t longest) const {
+    const bool bf16 = target_->compute_type() == ComputeType::kBf16;
+    return SequenceCache::bytes(target_->config(), bf16, longest) + 2 * kept_elements(longest) +
+           (speculation_ ? speculation_->bytes(longest) : 0);
   }
 
   Status no_room(std::int64_t longest, std::uint64_t bytes) const {
@@ -90,25 +100,71 @@ class NativeGenerator : public Generator {
     GeneratedAnswer answer;
     answer.tag = request.tag;
     answer.states.reserve(kept_elements(longest));
-    return std::make_unique<Sequence>(Sequence{std::move(request), std::move(answer),
-                                               target_->make_cache(longest), std::move(sampler), bytes,
-                                               false});
+    auto sequence = std::make_unique<Sequence>(Sequence{
+        std::move(request), std::move(answer), target_->make_cache(longest), std::move(sampler), bytes});
+    if (speculation_) {
+      sequence->speculated = speculation_->begin(longest);
+      sequence->answer.drafts.accepted_at.resize(static_cast<std::size_t>(options_.draft_length));
+    }
+    return sequence;
+  }
+
+  // The draft's tokens for every sequence that has begun to answer and may have more than one token yet.
+  void propose() {
+    if (!speculation_) return;
+    std::vector<Speculation::Asking> asking;
+    for (const SequencePointer& s : running_) {
+      s->speculated->tokens.clear();
+      const auto answered = static_cast<std::int64_t>(s->answer.tokens.size());
+      const std::int64_t most = std::min(options_.draft_length, s->request.max_tokens - answered - 1);
+      if (answered == 0 || s->complete || most < 1) continue;
+      asking.push_back({&*s->speculated, &s->sampler, following(*s), most});
+    }
+    speculation_->draft(asking);
+  }
+
+  /// The token after each row that the target has seen and the draft has not.
+  static std::vector<std::int32_t> following(const Sequence& s) {
+    std::vector<std::int32_t> tokens;
+    const auto prompt = static_cast<std::int64_t>(s.request.prompt.size());
+    for (std::int64_t i = s.speculated->cache.length() + 1; i < s.tokens(); ++i)
+      tokens.push_back(i < prompt ? s.request.prompt[static_cast<std::size_t>(i)]
+                                  : s.answer.tokens[static_cast<std::size_t>(i - prompt)]);
+    return tokens;
+  }
+
+  NextTokens next_of(Sequence& s) const {
+    if (s.answer.tokens.empty()) return {&s.cache, s.request.prompt, 1};
+    NextTokens next{&s.cache, {s.answer.tokens.back()}, s.complete ? 0 : 1};
+    if (!s.speculated || s.complete) return next;
+    for (const DraftedToken& token : s.speculated->tokens) next.ids.push_back(token.target_id);
+    next.outputs = static_cast<std::int64_t>(next.ids.size());
+    return next;
   }
 
   Status step() {
     next_.clear();
-    for (const SequencePointer& s : running_) {
-      if (s->answer.tokens.empty())
-        next_.push_back({&s->cache, s->request.prompt, true});
-      else
-        next_.push_back({&s->cache, {s->answer.tokens.back()}, !s->complete});
+    for (const SequencePointer& s : running_) next_.push_back(next_of(*s));
+    if (options_.kept_layers.empty() && !speculation_) return target_->step(next_);
+    for (std::size_t i = 0; i < next_.size(); ++i) {
+      std::vector<std::uint16_t>& states = running_[i]->answer.states;
+      if (!options_.kept_layers.empty()) states.resize(states.size() + next_[i].ids.size() * row_elements());
+      if (speculation_)
+        speculation_->expect_rows(static_cast<std::int64_t>(next_[i].ids.size()), &*running_[i]->speculated);
     }
-    if (options_.kept_layers.empty()) return target_->step(next_);
-    for (std::size_t i = 0; i < next_.size(); ++i)
-      running_[i]->answer.states.resize(running_[i]->answer.states.size() +
-                                        next_[i].ids.size() * row_elements());
-    return target_->step(next_, [this](std::size_t first, std::size_t count, std::int64_t layers,
-                                       const float* x) { keep_states(first, count, layers, x); });
+    return target_->step(next_,
+                         [this](std::size_t first, std::size_t count, std::int64_t layers, const float* x) {
+                           if (!options_.kept_layers.empty()) keep_states(first, count, layers, x);
+                           if (speculation_) capture(first, count, layers, x);
+                         });
+  }
+
+  void capture(std::size_t first, std::size_t count, std::int64_t layers, const float* x) {
+    for (std::size_t i = first; i < first + count; ++i) {
+      const auto rows = static_cast<std::int64_t>(next_[i].ids.size());
+      speculation_->capture(layers, rows, x, &*running_[i]->speculated);
+      x += rows * target_->config().hidden;
+    }
   }
 
   /// Numbers of the kept states of so many tokens.
@@ -137,26 +193,67 @@ class NativeGenerator : public Generator {
     }
   }
 
-  // A token for every sequence that wanted logits.
+  // The tokens of every sequence that wanted logits: one, or as many more as its drafted ones are right.
   std::int64_t choose_tokens() {
-    std::vector<Sequence*> asking;
-    for (const SequencePointer& s : running_)
-      if (!s->complete) asking.push_back(s.get());
-    parallel_items(static_cast<std::int64_t>(asking.size()), [&](std::int64_t i, int) {
-      Sequence& s = *asking[static_cast<std::size_t>(i)];
-      s.answer.tokens.push_back(s.sampler.choose(target_->logits(i), target_->config().vocab));
+    std::vector<std::int64_t> first_output;
+    std::int64_t outputs = 0;
+    for (const NextTokens& next : next_) {
+      first_output.push_back(outputs);
+      outputs += next.outputs;
+    }
+    std::vector<std::int64_t> chosen(running_.size());
+    parallel_items(static_cast<std::int64_t>(running_.size()), [&](std::int64_t i, int) {
+      const auto at = static_cast<std::size_t>(i);
+      if (next_[at].outputs > 0) chosen[at] = choose_of(running_[at].get(), first_output[at]);
     });
-    return static_cast<std::int64_t>(asking.size());
+    return std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0});
+  }
+
+  std::int64_t choose_of(Sequence* s, std::int64_t output) {
+    const std::int64_t before = s->tokens();
+    const std::size_t drafted = s->speculated ? s->speculated->tokens.size() : 0;
+    std::size_t accepted = 0;
+    for (bool goes_on = true; goes_on;) {
+      float* logits = target_->logits(output + static_cast<std::int64_t>(accepted));
+      const DraftedToken* proposed = accepted < drafted ? &s->speculated->tokens[accepted] : nullptr;
+      const std::int32_t token = proposed == nullptr ? s->sampler.choose(logits, target_->config().vocab)
+                                                     : s->sampler.judge(logits, target_->config().vocab,
+                                                                        *proposed, speculation_->vocab());
+      take(token, s);
+      goes_on = proposed != nullptr && token == proposed->target_id;
+      accepted += goes_on;
+      goes_on = goes_on && !s->complete;
+    }
+    if (s->speculated) count_and_forget(drafted, accepted, s);
+    return s->tokens() - before;
+  }
+
+  void take(std::int32_t token, Sequence* s) const {
+    s->answer.tokens.push_back(token);
+    s->answer.stopped = options_.ends(token);
+    s->complete =
+        s->answer.stopped || static_cast<std::int64_t>(s->answer.tokens.size()) >= s->request.max_tokens;
+  }
+
+  // Rows of refused tokens leave the cache and what was captured of them.
+  void count_and_forget(std::size_t drafted, std::size_t accepted, Sequence* s) const {
+    if (drafted == 0 && s->answer.tokens.size() == 1) return;  // the prompt's pass
+    DraftCounts& counts = s->answer.drafts;
+    ++counts.passes;
+    counts.drafted += static_cast<std::int64_t>(drafted);
+    counts.accepted += static_cast<std::int64_t>(accepted);
+    for (std::size_t i = 0; i < accepted; ++i) ++counts.accepted_at[i];
+    const auto refused = static_cast<std::int64_t>(drafted - accepted);
+    s->cache.cut(s->cache.length() - refused);
+    speculation_->forget_rows(refused, &*s->speculated);
+    if (!options_.kept_layers.empty())
+      s->answer.states.resize(s->answer.states.size() - static_cast<std::size_t>(refused) * row_elements());
   }
 
   // Complete answers go out, after their last token went through the target when its states are wanted.
   Status hand_out(const std::function<Status(const GeneratedAnswer&)>& done) {
     for (SequencePointer& s : running_) {
-      const bool was_complete = s->complete;
-      s->answer.stopped = options_.ends(s->answer.tokens.back());
-      s->complete =
-          s->answer.stopped || static_cast<std::int64_t>(s->answer.tokens.size()) >= s->request.max_tokens;
-      if (!s->complete || (!options_.kept_layers.empty() && !was_complete)) continue;
+      if (!s->complete || (!options_.kept_layers.empty() && s->cache.length() < s->tokens())) continue;
       EAGLET_RETURN_IF_ERROR(done(s->answer));
       used_bytes_ -= s->cache_bytes;
       s.reset();
@@ -167,6 +264,7 @@ class NativeGenerator : public Generator {
 
   ResidentTarget* target_;
   NativeGeneratorOptions options_;
+  std::optional<Speculation> speculation_;
   std::vector<SequencePointer> running_;
   std::vector<NextTokens> next_;  // of running_, in its order
   std::optional<GenerationRequest> waiting_;

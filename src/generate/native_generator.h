@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "draft/resident_draft.h"
 #include "target/resident_target.h"
 #include "verifier/generator.h"
 
@@ -21,6 +22,10 @@ struct NativeGeneratorOptions {
   /// Layers whose states are kept with every answer (GeneratedAnswer::states), in this order, then the last
   /// one; empty: none. An answer's last token then goes through the target too.
   std::vector<std::int32_t> kept_layers;
+  /// Proposes tokens that the target then checks together; nullptr: none. A draft of this target that
+  /// outlives the generator.
+  ResidentDraft* draft = nullptr;
+  std::int64_t draft_length = 3;
 };
 
 /// The native engine's generator: a sequence's room in the caches is put aside when it begins (prompt and

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 namespace eaglet {
@@ -43,19 +44,23 @@ std::vector<double> wanted(const SamplingOptions& options) {
   return p;
 }
 
+using Draw = std::function<std::int32_t(TokenSampler&)>;
+
+std::int32_t draw_plainly(TokenSampler& sampler) {
+  std::vector<float> z = logits();
+  return sampler.choose(z.data(), kVocab);
+}
+
 // Pearson's statistic of 40,000 draws, tokens of few expected draws together; what lies outside must not
 // come.
-void expect_distribution(const SamplingOptions& options) {
+void expect_distribution(const SamplingOptions& options, const Draw& draw = draw_plainly) {
   SCOPED_TRACE(testing::Message() << "temperature " << options.temperature << " top_p " << options.top_p
                                   << " top_k " << options.top_k << " min_p " << options.min_p);
   constexpr int kDraws = 40000;
   const std::vector<double> p = wanted(options);
   std::vector<int> count(p.size());
   TokenSampler sampler(options, 5, {});
-  for (int i = 0; i < kDraws; ++i) {
-    std::vector<float> z = logits();
-    ++count[static_cast<std::size_t>(sampler.choose(z.data(), kVocab))];
-  }
+  for (int i = 0; i < kDraws; ++i) ++count[static_cast<std::size_t>(draw(sampler))];
   double statistic = 0, rest_p = 0, rest_count = 0;
   int cells = 0;
   const auto cell = [&](double expected, double found) {
@@ -88,6 +93,50 @@ TEST(TokenSampler, DrawsAsTheDefinitionsSay) {
     expect_distribution({.temperature = temperature, .top_p = 0.8, .top_k = 3});
     expect_distribution({.temperature = temperature, .top_p = 0.9, .top_k = 200, .min_p = 0.0005});
   }
+}
+
+// A draft that knows every fifth token, likely ones among them, and is wrong about all of them.
+DraftVocab draft_vocab() {
+  DraftVocab vocab;
+  vocab.target_vocab = kVocab;
+  for (std::int32_t id = 0; id < kVocab; id += 5) vocab.target_ids.push_back(id);
+  vocab.target_ids.insert(vocab.target_ids.begin() + 1, 3);
+  return vocab;
+}
+std::vector<float> draft_logits() {
+  std::vector<float> all(static_cast<std::size_t>(draft_vocab().size()), -5.0f);
+  all[1] = 0.5f, all[41] = 2.5f, all[31] = 1.0f, all[10] = 1.5f;  // 3, 200, 150, 45
+  return all;
+}
+
+// Some tokens are the draft's, some drawn anew: together they are as if there were no draft.
+TEST(TokenSampler, ADraftChangesNoDistribution) {
+  const DraftVocab vocab = draft_vocab();
+  const std::vector<SamplingOptions> all = {{.temperature = 1},
+                                            {.temperature = 0.5, .top_p = 0.9},
+                                            {.temperature = 2, .top_k = 4},
+                                            {.temperature = 1, .top_p = 0.9, .top_k = 200, .min_p = 0.0005}};
+  for (const SamplingOptions& options : all) {
+    int accepted = 0, judged = 0;
+    expect_distribution(options, [&](TokenSampler& sampler) {
+      std::vector<float> q = draft_logits(), z = logits();
+      const DraftedToken drafted = sampler.draft(q.data(), vocab);
+      const std::int32_t token = sampler.judge(z.data(), kVocab, drafted, vocab);
+      accepted += token == drafted.target_id, ++judged;
+      return token;
+    });
+    EXPECT_GT(accepted, judged / 4);
+    EXPECT_LT(accepted, judged * 9 / 10);
+  }
+}
+
+TEST(TokenSampler, GreedyADraftChangesNothing) {
+  const DraftVocab vocab = draft_vocab();
+  TokenSampler sampler({}, 1, {});
+  std::vector<float> q = draft_logits(), z = logits();
+  const DraftedToken drafted = sampler.draft(q.data(), vocab);
+  EXPECT_EQ(drafted.target_id, 200);
+  EXPECT_EQ(sampler.judge(z.data(), kVocab, drafted, vocab), 3);
 }
 
 TEST(TokenSampler, GreedyTakesTheFirstOfEquals) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <thread>
 
 #include "store/store_test_helpers.h"
@@ -12,6 +13,7 @@ namespace eaglet {
 namespace {
 
 using testing::ElementsAre;
+using testing::UnorderedElementsAre;
 
 StoreHeader header_of(StateEncoding encoding) {
   StoreHeader header = small_header();
@@ -217,6 +219,33 @@ TEST(StateCodec, AParallelWriterTakesUpWhatADeadOneLeftAndLeavesTheLivingAlone) 
   ASSERT_TRUE((*next)->finish().ok());
   ASSERT_TRUE((*living)->finish().ok());
   EXPECT_EQ((*StoreReader::open(directory))->documents().size(), 2u);
+}
+
+// Several writers that died together and begin again together, as the ranks of a run do: nobody writes a
+// document again that another of them took up.
+TEST(StateCodec, WritersThatBeginAgainTogetherSeeWhatEachOtherTookUp) {
+  const StoreHeader header = small_header();
+  const StoreWriterOptions options{.parallel = true};
+  const std::string directory = test_directory();
+  for (int i = 0; i < 3; ++i) {
+    auto dead = StoreWriter::open(directory, header, options);
+    ASSERT_TRUE(dead.ok());
+    for (int d = 0; d < i; ++d) ASSERT_TRUE((*dead)->append(random_document(header, 10 * i + d, 10)).ok());
+  }
+  std::vector<std::unique_ptr<StoreWriter>> again;
+  for (int i = 0; i < 3; ++i) {
+    auto writer = StoreWriter::open(directory, header, options);
+    ASSERT_TRUE(writer.ok()) << writer.status().message();
+    EXPECT_THAT((*writer)->finished_ids(), UnorderedElementsAre("doc10", "doc20", "doc21"));
+    ASSERT_TRUE((*writer)->append(random_document(header, 100 + i, 10)).ok());
+    again.push_back(std::move(*writer));
+  }
+  for (const auto& writer : again) ASSERT_TRUE(writer->finish().ok());
+  const auto store = StoreReader::open(directory);
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  EXPECT_EQ((*store)->documents().size(), 6u);
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
 }
 
 }  // namespace

@@ -150,15 +150,21 @@ class DirectoryWriter : public StoreWriter {
     return {};
   }
 
-  /// Shards whose writers died: the first is gone on with, the others are closed as they are.
+  /// Shards whose writers died get their final name at once: whoever opens the store next must see their
+  /// documents, and would pass over a shard that this writer went on with.
   Status take_up_abandoned(const std::vector<std::uint64_t>& numbers) {
     for (const std::uint64_t number : numbers) {
-      if (shard_ && shard_->names().empty()) continue;
-      if (shard_) EAGLET_RETURN_IF_ERROR(finish_claimed_shard());
       const Status taken = take_up_unfinished(number);
       if (taken.code() == StatusCode::kBusy) continue;  // its writer is alive
       EAGLET_RETURN_IF_ERROR(taken);
+      if (!shard_) continue;  // nothing was whole
       next_number_ = number;
+      if (!shard_->names().empty()) {
+        EAGLET_RETURN_IF_ERROR(finish_claimed_shard());
+        continue;
+      }
+      shard_.reset();
+      EAGLET_RETURN_IF_ERROR(remove_all(shard_path(directory_, number) + ".tmp"));
     }
     return {};
   }

@@ -14,12 +14,27 @@ namespace {
 // The part of a layer's tensor name after "model.layers.<i>." and what llama.cpp calls it after "blk.<i>.".
 const std::map<std::string, std::string>& layer_names() {
   static const std::map<std::string, std::string> names = {
-      {"input_layernorm", "attn_norm"},    {"post_attention_layernorm", "ffn_norm"},
-      {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
-      {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},
-      {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
-      {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-      {"mlp.down_proj", "ffn_down"},       {"mlp.gate", "ffn_gate_inp"}};
+      {"input_layernorm", "attn_norm"},
+      {"post_attention_layernorm", "ffn_norm"},
+      {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"},
+      {"self_attn.k_norm", "attn_k_norm"},
+      {"mlp.gate_proj", "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"},
+      {"mlp.gate", "ffn_gate_inp"},
+      {"self_attn.q_a_proj", "attn_q_a"},
+      {"self_attn.q_a_layernorm", "attn_q_a_norm"},
+      {"self_attn.q_b_proj", "attn_q_b"},
+      {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+      {"self_attn.kv_b_proj", "attn_kv_b"},
+      {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+      {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+      {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+      {"mlp.shared_experts.down_proj", "ffn_down_shexp"}};
   return names;
 }
 
@@ -31,6 +46,8 @@ std::string gguf_name(const std::string& name) {
   constexpr std::string_view kLayers = "model.layers.";
   const std::size_t dot = name.find('.', kLayers.size()), last = name.rfind('.');
   if (!name.starts_with(kLayers) || dot == name.npos || last <= dot) return {};
+  if (name.ends_with(".mlp.gate.e_score_correction_bias"))
+    return fmt::format("blk.{}.exp_probs_b.bias", name.substr(kLayers.size(), dot - kLayers.size()));
   const auto found = layer_names().find(name.substr(dot + 1, last - dot - 1));
   if (found == layer_names().end()) return {};
   return fmt::format("blk.{}.{}{}", name.substr(kLayers.size(), dot - kLayers.size()), found->second,
@@ -63,6 +80,8 @@ class GgufWeights : public WeightSource {
       return file_.read_f32_part(part->tensor, part->expert);
     }
     const std::string stored = gguf_name(name);
+    if (stored.ends_with(".attn_kv_b.weight") && file_.find(stored) == nullptr)
+      return join_key_and_value(stored.substr(0, stored.rfind("attn_kv_b")));
     EAGLET_RETURN_IF_ERROR(check_shape(stored, shape));
     EAGLET_ASSIGN_OR_RETURN(std::vector<float> values, file_.read_f32(stored.empty() ? name : stored));
     if (!pairs_side_by_side_) return values;
@@ -79,6 +98,28 @@ class GgufWeights : public WeightSource {
                   fmt::format("tensor {} is [{}], the header says [{}]", stored,
                               fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")),
                   file_.path(), "convert the model again");
+  }
+
+  // What decodes the narrow row into keys and values lies in two: attn_k_b turned, [head][narrow][key], and
+  // attn_v_b [head][value][narrow]. Ours is one, [head][key, then value][narrow].
+  Result<std::vector<float>> join_key_and_value(const std::string& layer) const {
+    const LatentConfig& l = config_.latent;
+    const std::int64_t heads = config_.num_heads, rows = l.nope_dim + l.value_dim;
+    EAGLET_RETURN_IF_ERROR(check_shape(layer + "attn_k_b.weight", {heads, l.kv_rank, l.nope_dim}));
+    EAGLET_RETURN_IF_ERROR(check_shape(layer + "attn_v_b.weight", {heads, l.value_dim, l.kv_rank}));
+    EAGLET_ASSIGN_OR_RETURN(const std::vector<float> keys, file_.read_f32(layer + "attn_k_b.weight"));
+    EAGLET_ASSIGN_OR_RETURN(const std::vector<float> values, file_.read_f32(layer + "attn_v_b.weight"));
+    std::vector<float> joined(static_cast<std::size_t>(heads * rows * l.kv_rank));
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const float* from = keys.data() + h * l.kv_rank * l.nope_dim;
+      float* to = joined.data() + h * rows * l.kv_rank;
+      for (std::int64_t narrow = 0; narrow < l.kv_rank; ++narrow)
+        for (std::int64_t i = 0; i < l.nope_dim; ++i)
+          to[i * l.kv_rank + narrow] = from[narrow * l.nope_dim + i];
+      std::copy_n(values.data() + h * l.value_dim * l.kv_rank, l.value_dim * l.kv_rank,
+                  to + l.nope_dim * l.kv_rank);
+    }
+    return joined;
   }
 
   // llama.cpp's converter puts the two rows that turn together side by side (llama's rope); ours are half a

@@ -15,32 +15,17 @@ std::int64_t head_dim_of(const TargetConfig& c) {
   if (c.latent.kv_rank == 0) return c.head_dim;
   return std::max(c.latent.nope_dim + c.latent.rope_dim, c.latent.value_dim);
 }
-std::int64_t whole_blocks(std::int64_t rows) {
-  return (rows + kCachedBlockRows - 1) / kCachedBlockRows * kCachedBlockRows;
-}
-std::int64_t elements(const TargetConfig& c, std::int64_t rows) {
-  return 2 * c.num_layers * kv_heads_of(c) * head_dim_of(c) * whole_blocks(rows);
+HeadCacheShape shape_of(const TargetConfig& c, bool bf16) {
+  return {c.num_layers, kv_heads_of(c), head_dim_of(c), bf16};
 }
 
 }  // namespace
 
 SequenceCache::SequenceCache(const TargetConfig& config, bool bf16, std::int64_t rows)
-    : kv_heads_(kv_heads_of(config)), head_dim_(head_dim_of(config)), rows_(whole_blocks(rows)), bf16_(bf16) {
-  const auto n = static_cast<std::size_t>(elements(config, rows));
-  if (bf16)
-    narrow_.resize(n);
-  else
-    wide_.resize(n);
-}
+    : HeadCache(shape_of(config, bf16), rows) {}
 
 std::uint64_t SequenceCache::bytes(const TargetConfig& config, bool bf16, std::int64_t rows) {
-  return static_cast<std::uint64_t>(elements(config, rows)) * (bf16 ? 2 : 4);
-}
-
-CachedHead SequenceCache::head(std::int64_t layer, std::int64_t kv_head) {
-  const std::int64_t part = rows_ * head_dim_, at = 2 * (layer * kv_heads_ + kv_head) * part;
-  if (bf16_) return {true, head_dim_, narrow_.data() + at, narrow_.data() + at + part};
-  return {false, head_dim_, wide_.data() + at, wide_.data() + at + part};
+  return HeadCache::bytes(shape_of(config, bf16), rows);
 }
 
 namespace {

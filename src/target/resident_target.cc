@@ -86,7 +86,7 @@ std::uint64_t ResidentTarget::step_bytes(const TargetConfig& c, std::int64_t row
 Status ResidentTarget::check(const std::vector<NextTokens>& sequences) const {
   for (const NextTokens& next : sequences) {
     const auto n = static_cast<std::int64_t>(next.ids.size());
-    if (n == 0 || next.cache->length() + n > next.cache->room())
+    if (n == 0 || next.outputs > n || next.cache->length() + n > next.cache->room())
       return Status(StatusCode::kInternal, fmt::format("{} tokens after {} do not fit a cache of {}", n,
                                                        next.cache->length(), next.cache->room()));
     for (const std::int32_t id : next.ids)
@@ -218,16 +218,16 @@ Status ResidentTarget::step(const std::vector<NextTokens>& sequences, const OnSt
 
 void ResidentTarget::compute_logits(const std::vector<NextTokens>& sequences) {
   std::int64_t outputs = 0;
-  for (const NextTokens& next : sequences) outputs += next.wants_logits;
+  for (const NextTokens& next : sequences) outputs += next.outputs;
   if (outputs == 0) return;
   const std::int64_t filled = filled_up(outputs);
   float* last = room(&last_, filled * config_.hidden);
   for (const Group& group : groups_)
     for (std::size_t i = 0; i < group.count; ++i) {
-      if (!sequences[group.first + i].wants_logits) continue;
+      const std::int64_t wanted = sequences[group.first + i].outputs;
       const CachedRows& rows = group.caches.sequences[i];
-      const std::int64_t row = group.first_row + rows.first_row + rows.rows - 1;
-      last = std::copy_n(x_.data() + row * config_.hidden, config_.hidden, last);
+      const std::int64_t row = group.first_row + rows.first_row + rows.rows - wanted;
+      last = std::copy_n(x_.data() + row * config_.hidden, wanted * config_.hidden, last);
     }
   std::fill(last, last_.data() + filled * config_.hidden, 0.0f);
   rms_norm(filled, config_.hidden, last_.data(), config_.hidden, final_norm_.data(), config_.rms_norm_eps,

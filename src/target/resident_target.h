@@ -18,7 +18,7 @@ namespace eaglet {
 struct NextTokens {
   SequenceCache* cache = nullptr;
   std::vector<std::int32_t> ids;  // at least one, below the vocabulary
-  bool wants_logits = true;       // after the last of them
+  std::int64_t outputs = 1;       // so many of the last of them want logits after them; at most all
 };
 
 /// A target with all its weights in memory, ready to multiply, for generating token by token. Not
@@ -35,6 +35,7 @@ class ResidentTarget {
   static std::uint64_t step_bytes(const TargetConfig& config, std::int64_t rows, std::int64_t outputs);
   const TargetConfig& config() const { return config_; }
   ComputeType compute_type() const { return type_; }
+  const std::vector<float>& embeddings() const { return embeddings_; }  // [vocab, hidden]
   SequenceCache make_cache(std::int64_t rows) const {
     return SequenceCache(config_, type_ == ComputeType::kBf16, rows);
   }
@@ -47,7 +48,8 @@ class ResidentTarget {
   /// Takes the tokens of all sequences through all layers, and their caches on. A sequence's result hangs on
   /// its tokens alone, up to rounding: sums of a product may round differently with other numbers of rows.
   Status step(const std::vector<NextTokens>& sequences, const OnStates& on_states = nullptr);
-  /// [vocab] of the i-th sequence of the last step that wanted them. May be overwritten.
+  /// [vocab] of the i-th token of the last step that wanted them, in the order of sequences and their tokens.
+  /// May be overwritten.
   float* logits(std::int64_t i) { return logits_.data() + i * config_.vocab; }
 
  private:

@@ -69,6 +69,12 @@ struct Walk {
   std::size_t document = 0, prompt = 1, stride = 1;
 };
 
+/// All rows' logits of the first, the last row's of some, none of others.
+std::int64_t outputs_of(std::size_t walk, std::size_t step, std::size_t rows) {
+  if (walk % 3 == 0) return static_cast<std::int64_t>(rows);
+  return walk % 2 == 0 || step % 2 == 0 ? 1 : 0;
+}
+
 /// Takes the walks through the target side by side, each beginning a step after the one before, and gives the
 /// largest differences of the last states and of the logits from the golden ones.
 std::pair<double, double> walk(ResidentTarget* target, const Golden& golden, const std::vector<Walk>& walks) {
@@ -88,7 +94,7 @@ std::pair<double, double> walk(ResidentTarget* target, const Golden& golden, con
       next.push_back({&caches[i],
                       {document.begin() + static_cast<std::ptrdiff_t>(done),
                        document.begin() + static_cast<std::ptrdiff_t>(end)},
-                      i % 2 == 0 || step % 2 == 0});
+                      outputs_of(i, step, end - done)});
       first.push_back(walks[i].document * document.size() + done);
     }
     if (next.empty()) return {states_off, logits_off};
@@ -108,10 +114,10 @@ std::pair<double, double> walk(ResidentTarget* target, const Golden& golden, con
     EXPECT_TRUE(stepped.ok()) << stepped.what();
     std::int64_t output = 0;
     for (std::size_t i = 0; i < next.size(); ++i) {
-      if (!next[i].wants_logits) continue;
-      const auto row = static_cast<std::int64_t>(first[i] + next[i].ids.size() - 1);
-      logits_off = std::max(logits_off, farthest(golden.logits.data() + row * golden.vocab,
-                                                 target->logits(output++), golden.vocab));
+      const auto end = static_cast<std::int64_t>(first[i] + next[i].ids.size());
+      for (std::int64_t row = end - next[i].outputs; row < end; ++row)
+        logits_off = std::max(logits_off, farthest(golden.logits.data() + row * golden.vocab,
+                                                   target->logits(output++), golden.vocab));
     }
   }
 }

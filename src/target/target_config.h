@@ -54,8 +54,8 @@ bool has_dense_layer(const TargetConfig& config);
 /// Reads a transformers config.json; of a model for pictures and text, the text part. kConfig names what is
 /// not known: nothing that changes the arithmetic is passed over.
 Result<TargetConfig> target_config_from_json(const Json& json);
-/// Of a GGUF file of architecture llama, qwen2, qwen3 or qwen3moe. kNotFound, kDataLoss, kConfig (another
-/// architecture, or a setting that is not known).
+/// Of a GGUF file of architecture llama, qwen2, qwen3, qwen3moe or deepseek2. kNotFound, kDataLoss, kConfig
+/// (another architecture, or a setting that is not known).
 Result<TargetConfig> target_config_from_gguf(const std::string& path);
 
 }  // namespace eaglet

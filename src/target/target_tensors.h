@@ -23,7 +23,8 @@ class WeightSource {
 /// pictures and text).
 Result<std::unique_ptr<WeightSource>> open_folder_weights(const std::string& directory,
                                                           const WeightQuantisation& quantisation);
-/// A GGUF file of architecture llama, qwen2, qwen3 or qwen3moe, every quantisation that ggml can take back.
+/// A GGUF file of an architecture that target_config_from_gguf() knows, every quantisation that ggml can take
+/// back.
 /// Rows that llama.cpp keeps in another order are put back.
 Result<std::unique_ptr<WeightSource>> open_gguf_weights(const std::string& path, const TargetConfig& config);
 

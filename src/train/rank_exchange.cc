@@ -1,7 +1,6 @@
 #include "train/rank_exchange.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "device/threads.h"
 
@@ -29,14 +28,6 @@ Status exchange(Comm& comm, int ttt_steps, RankFacts* facts) {
   std::size_t i = 0;
   each_number(facts, [&](double* v) { *v = numbers[i++]; });
   return {};
-}
-
-int threads_of_rank(int asked, int ranks_here) {
-  if (asked > 0 || ranks_here == 1) return asked;
-  set_num_threads(0);
-  const int usable = num_threads();
-  const bool bound = usable < static_cast<int>(std::thread::hardware_concurrency());
-  return bound ? usable : std::max(1, usable / ranks_here);
 }
 
 }  // namespace eaglet

@@ -22,8 +22,4 @@ struct RankFacts {
 /// that had no batch.
 Status exchange(Comm& comm, int ttt_steps, RankFacts* facts);
 
-/// Threads for a rank: those asked for, else its share of the cores it may use (a launcher that binds ranks
-/// to cores has shared them out already).
-int threads_of_rank(int asked, int ranks_here);
-
 }  // namespace eaglet

@@ -7,6 +7,14 @@
 #include "verifier/context.h"
 
 namespace eaglet {
+
+void DraftCounts::add(const DraftCounts& more) {
+  passes += more.passes;
+  drafted += more.drafted;
+  accepted += more.accepted;
+  accepted_at.resize(std::max(accepted_at.size(), more.accepted_at.size()));
+  for (std::size_t i = 0; i < more.accepted_at.size(); ++i) accepted_at[i] += more.accepted_at[i];
+}
 namespace {
 
 constexpr std::int32_t kBatchTokens = 512;

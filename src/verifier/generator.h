@@ -25,12 +25,25 @@ struct GenerationRequest {
   std::uint32_t seed = 0;            // of this request alone; not read when greedy
 };
 
+/// What a draft did for an answer: passes of the target after the prompt's, tokens drafted, and of those
+/// accepted into the answer, in all and by position.
+struct DraftCounts {
+  std::int64_t passes = 0, drafted = 0, accepted = 0;
+  std::vector<std::int64_t> accepted_at = {};
+  void add(const DraftCounts& more);
+  /// Tokens per pass after the prompt's: each pass gives one more than it accepts.
+  double acceptance_length() const {
+    return passes > 0 ? 1 + static_cast<double>(accepted) / static_cast<double>(passes) : 0;
+  }
+};
+
 struct GeneratedAnswer {
   std::size_t tag = 0;
   std::vector<std::int32_t> tokens;  // with the end token when `stopped`
   bool stopped = false;              // false: cut at max_tokens
   // bf16 [prompt and answer tokens, slots, hidden] where the generator was told to keep states; else empty
   std::vector<std::uint16_t> states = {};
+  DraftCounts drafts = {};  // empty without a draft
 };
 
 /// Answers many requests together: a slot that becomes free is filled at once. A request's tokens depend on

@@ -1,0 +1,34 @@
+#include "ops/head_cache.h"
+
+namespace eaglet {
+namespace {
+
+std::int64_t whole_blocks(std::int64_t rows) {
+  return (rows + kCachedBlockRows - 1) / kCachedBlockRows * kCachedBlockRows;
+}
+std::int64_t elements(const HeadCacheShape& s, std::int64_t rows) {
+  return 2 * s.num_layers * s.num_kv_heads * s.head_dim * whole_blocks(rows);
+}
+
+}  // namespace
+
+HeadCache::HeadCache(const HeadCacheShape& shape, std::int64_t rows)
+    : shape_(shape), rows_(whole_blocks(rows)) {
+  const auto n = static_cast<std::size_t>(elements(shape, rows));
+  if (shape.bf16)
+    narrow_.resize(n);
+  else
+    wide_.resize(n);
+}
+
+std::uint64_t HeadCache::bytes(const HeadCacheShape& shape, std::int64_t rows) {
+  return static_cast<std::uint64_t>(elements(shape, rows)) * (shape.bf16 ? 2 : 4);
+}
+
+CachedHead HeadCache::head(std::int64_t layer, std::int64_t kv_head) {
+  const std::int64_t part = rows_ * shape_.head_dim, at = 2 * (layer * shape_.num_kv_heads + kv_head) * part;
+  if (shape_.bf16) return {true, shape_.head_dim, narrow_.data() + at, narrow_.data() + at + part};
+  return {false, shape_.head_dim, wide_.data() + at, wide_.data() + at + part};
+}
+
+}  // namespace eaglet
