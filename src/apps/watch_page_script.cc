@@ -63,8 +63,8 @@ function ticks(lo, hi, step, name) {
   for (let i = Math.ceil(lo / step); i * step <= hi && all.length < 20; ++i) all.push([i * step, name(i * step)]);
   return all;
 }
-const plain = step => value => Math.abs(value) < step * 1e-6 ? '0' : Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toPrecision(3)
-  : value.toFixed(Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)));
+const plain = step => value => Math.abs(value) < step * 1e-6 ? '0' : Math.abs(value) >= 1e5 ? value.toPrecision(3)
+  : Math.abs(value) < 1e-3 ? String(+value.toPrecision(3)) : value.toFixed(Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)));
 function xTicks(unit, lo, hi) {
   if (unit !== 'time') {
     const step = Math.max(unit === 'step' ? 1 : 0, niceStep(hi - lo, 6));
@@ -145,8 +145,9 @@ function drawAll() {
     node.onclick = () => { action(); writeAddress(); drawAll(); };
     return node;
   };
-  bar.replaceChildren('x axis: ', button('steps', look.axis === 'step', () => look.axis = 'step'), ' ', button('time', look.axis === 'time', () => look.axis = 'time'),
-    ' ', button('whole range', Object.keys(look.zoom).length === 0, () => look.zoom = {}), ' drag over a chart to zoom, double click for the whole range');
+  const group = document.querySelector('.charts').dataset, timed = group.times || group.epoch;
+  bar.replaceChildren('x axis: ', button('steps', look.axis === 'step', () => look.axis = 'step'), ' ', ...(timed ? [button('time', look.axis === 'time', () => look.axis = 'time'), ' '] : []),
+    button('whole range', Object.keys(look.zoom).length === 0, () => look.zoom = {}), ' drag over a chart to zoom, double click for the whole range');
 }
 
 function placeOfPointer(svg, event) {
