@@ -280,9 +280,10 @@ std::string charts_html(const Verdict& v, const WatchHistory& history) {
 /// prints no date the newest record is taken as just as old as the log.
 std::vector<std::pair<double, double>> step_times(const Verdict& v, const WatchHistory& history) {
   std::vector<std::pair<double, double>> times;
+  // Of steps within one printed second the first one counts: the others lie between it and the next.
   const auto add = [&](double step, double time) {
     if (step < 0 || !std::isfinite(time)) return;
-    if (times.empty() || (step > times.back().first && time >= times.back().second))
+    if (times.empty() || (step > times.back().first && time > times.back().second))
       times.emplace_back(step, time);
   };
   const auto& printed = v.log.series("printed_seconds");
