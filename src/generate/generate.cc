@@ -230,6 +230,16 @@ Status answer_all(const GenerateOptions& options, const EmbeddedEngine& engine, 
   return status;
 }
 
+Status foresee_states(const GenerateOptions& options, const EmbeddedEngine& engine,
+                      const std::deque<Asked>& asked, Progress& progress) {
+  if (options.keep.layers.empty() || !engine.native() || asked.empty()) return {};
+  std::vector<std::int64_t> prompt_tokens;
+  for (const Asked& one : asked) prompt_tokens.push_back(static_cast<std::int64_t>(one.tokens.size()));
+  EAGLET_ASSIGN_OR_RETURN(const std::string text, options.keep.foresee(prompt_tokens, options.max_tokens));
+  progress.note(text);
+  return {};
+}
+
 void add_totals(const AnswerTotals& totals, GenerateReport* report) {
   report->empty_answers = totals.empty;
   report->stopped = totals.stopped;
@@ -264,6 +274,7 @@ Result<GenerateReport> generate(const GenerateOptions& options, Progress& progre
   report.already_done = report.prompts - report.too_long - static_cast<std::int64_t>(asked.size());
   EAGLET_RETURN_IF_ERROR(write_skipped(options, prompts.broken, refused, progress));
 
+  EAGLET_RETURN_IF_ERROR(foresee_states(options, engine, asked, progress));
   progress.begin("generate", static_cast<std::uint64_t>(report.prompts - report.too_long), "prompts",
                  static_cast<std::uint64_t>(report.already_done));
   EAGLET_RETURN_IF_ERROR(answer_all(options, engine, std::move(asked), &answers, &report, progress));

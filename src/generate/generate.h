@@ -33,6 +33,10 @@ struct ServedOptions {
 struct KeepStates {
   std::vector<std::int32_t> layers;  // captured, in this order; the last state follows. Empty: none are kept
   bool required = false;             // libllama instead is an error, not a note
+  /// Told the prompts' tokens and the longest answer before anything is answered: what to say of the room
+  /// that the states need, or kNoSpace.
+  std::function<Result<std::string>(const std::vector<std::int64_t>& prompt_tokens, std::int64_t max_tokens)>
+      foresee;
   /// Called with the answer's row, after it was written, and its states: bf16 [tokens, layers and the last,
   /// hidden].
   std::function<Status(const Conversation&, std::vector<std::uint16_t>)> take;
