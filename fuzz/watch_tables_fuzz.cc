@@ -17,8 +17,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
       for (const ProcessView& process : read_ps(text)) promise(process.pid >= -1);
       break;
     case 1: {
-      const auto devices = read_gpu_csv(text);
-      read_compute_apps(text, devices);
+      auto devices = read_gpu_csv(text);
+      auto processes = read_compute_apps(text, devices);
+      read_pmon(text, &processes);
+      for (const DeviceProcess& process : processes)
+        promise(!(process.busy_pct < 0 || process.busy_pct > 100));
+      read_dmon_link(text, &devices);
       break;
     }
     case 2:

@@ -163,6 +163,22 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* 
 int nvmlDeviceGetTotalEccErrors(void* device, unsigned, unsigned, unsigned long long* count) {
   return answer(device, "ecc", count);
 }
+int nvmlDeviceGetCurrPcieLinkWidth(void* device, unsigned* lanes) {
+  return answer_unsigned(device, "width", lanes);
+}
+int nvmlDeviceGetMaxPcieLinkWidth(void* device, unsigned* lanes) {
+  return answer_unsigned(device, "max_width", lanes);
+}
+int nvmlDeviceGetCurrPcieLinkGeneration(void* device, unsigned* generation) {
+  return answer_unsigned(device, "gen", generation);
+}
+int nvmlDeviceGetMaxPcieLinkGeneration(void* device, unsigned* generation) {
+  return answer_unsigned(device, "max_gen", generation);
+}
+/// kB/s: 0 what the GPU sends, 1 what it receives.
+int nvmlDeviceGetPcieThroughput(void* device, unsigned counter, unsigned* value) {
+  return answer_unsigned(device, counter == 0 ? "tx" : "rx", value);
+}
 int nvmlDeviceGetMigMode(void* device, unsigned* current, unsigned* pending) {
   *pending = 0;
   return answer_unsigned(device, "mig", current);
@@ -218,8 +234,9 @@ int nvmlDeviceGetProcessUtilization(void* device, ProcessWork* out, unsigned* co
 struct GpmSupport {
   unsigned version, supported;
 };
-struct GpmSample {  // what a counter of tensor work would show: percent of the time, added up at each look
-  double active, looks;
+struct GpmSample {  // what counters would show: tensor work (percent of the time) and the link (MiB), added
+                    // up
+  double active, sent, received, looks;
 };
 struct GpmMetric {
   unsigned id;
@@ -248,19 +265,27 @@ int nvmlGpmSampleFree(GpmSample* sample) {
 }
 int nvmlGpmSampleGet(void* device, GpmSample* sample) {
   static double looks = 0;
-  unsigned long long tensor = 0;
+  unsigned long long tensor = 0, sent = 0, received = 0;
   const int code = answer(device, "tensor", &tensor);
   if (code != 0) return code;
+  (void)answer(device, "tx", &sent);
+  (void)answer(device, "rx", &received);
   sample->looks = ++looks;
   sample->active = static_cast<double>(tensor) * looks;
+  sample->sent = static_cast<double>(sent) * looks;
+  sample->received = static_cast<double>(received) * looks;
   return 0;
 }
 int nvmlGpmMetricsGet(GpmComparison* c) {
   if (c->version != 1) return 25;
+  const double looks = c->second->looks - c->first->looks;
   for (unsigned i = 0; i < c->count; ++i) {
     GpmMetric& metric = c->metrics[i];
-    metric.code = metric.id == 5 && c->second->looks > c->first->looks ? 0 : 3;
-    metric.value = (c->second->active - c->first->active) / (c->second->looks - c->first->looks);
+    metric.code = looks > 0 && (metric.id == 5 || metric.id == 20 || metric.id == 21) ? 0 : 3;
+    const double grown = metric.id == 20   ? c->second->sent - c->first->sent
+                         : metric.id == 21 ? c->second->received - c->first->received
+                                           : c->second->active - c->first->active;
+    metric.value = grown / looks;
   }
   return 0;
 }

@@ -395,6 +395,10 @@ def test_one_record_a_line_and_a_pager(root):
     for pager in ("cat", "", "/nowhere/pager 2>/dev/null"):
         code, text = on_a_terminal(pager, "doctor", "--all", "--color", "never", "--snapshots", b)
         assert code == 2 and text.startswith("STALLED") and "paged:" not in text, (pager, code, text)
+    for asked in (["--help"], ["help", "doctor"]):
+        code, text = on_a_terminal("sed s/^/paged:/", *asked)
+        assert code == 0 and text.startswith("paged:") and text.count("\npaged:") > 24, (asked, code, text)
+    assert not run("doctor", "--help").stdout.startswith("paged:")
     code, text = on_a_terminal("sed s/^/paged:/", "doctor", "--nagios", "--snapshots", b)
     assert code == 2 and text.startswith("EAGLET CRIT"), text
 

@@ -1,5 +1,6 @@
 #include "apps/bench_watch.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -38,18 +39,22 @@ double resident_bytes() {
              : monitor::number(parts[1]).value_or(0) * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-/// A session of sleeping processes, ended with the object.
-class SleepingTree {
+/// A session of processes, ended with the object. Most sleep; each tenth computes and writes a little all the
+/// time, as ranks and loaders do: what moves costs a look more than what rests.
+class BusyTree {
  public:
-  explicit SleepingTree(int count) {
+  explicit BusyTree(int count) {
     leader_ = ::fork();
     if (leader_ != 0) return;
     ::setsid();
-    for (int i = 1; i < count; ++i)
+    int number = 0;
+    while (++number < count)
       if (::fork() == 0) break;
+    const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    while (number % kWorks == 1) work_a_little(nowhere);
     while (true) ::pause();
   }
-  ~SleepingTree() {
+  ~BusyTree() {
     if (leader_ <= 0) return;
     ::kill(-leader_, SIGKILL);  // the session's process group, which is ours alone
     ::waitpid(leader_, nullptr, 0);
@@ -57,6 +62,13 @@ class SleepingTree {
   pid_t leader() const { return leader_; }
 
  private:
+  static constexpr int kWorks = 10;
+  static void work_a_little(int nowhere) {
+    volatile double sum = 0;
+    for (int i = 0; i < 200000; ++i) sum = sum + i;
+    if (::write(nowhere, "x", 1) < 0) ::pause();
+    ::usleep(50000);
+  }
   pid_t leader_ = -1;
 };
 
@@ -66,7 +78,7 @@ struct Cost {
 };
 
 Result<Cost> measure_looks(const BenchWatchFlags& flags, Progress& progress) {
-  const SleepingTree tree(flags.processes);
+  const BusyTree tree(flags.processes);
   if (tree.leader() < 0) return Status(StatusCode::kBusy, "no process could be started");
   const double begin = monotonic_seconds();
   sleep_until(begin + 0.3);

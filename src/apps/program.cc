@@ -1,6 +1,7 @@
 #include "apps/program.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "apps/console.h"
 #include "apps/exit_code.h"
 #include "apps/help.h"
+#include "apps/pager.h"
 #include "apps/terminal.h"
 #include "apps/usage_error.h"
 #include "apps/waiting_threads.h"
@@ -72,7 +74,7 @@ class CommandLine {
     app_.add_subcommand("help", "the help of a command");  // for the list; parse() turns it into --help
   }
 
-  /// kOk: parsed. Asked-for help comes back as text in *help.
+  /// kOk: parsed. Asked-for help comes back as text in *help; a whole page of it is `long_help()`.
   Status parse(int argc, char** argv, std::string* help) {
     std::vector<std::string> words(argv + 1, argv + argc);
     EAGLET_RETURN_IF_ERROR(turn_help_into_flag(&words));
@@ -82,6 +84,7 @@ class CommandLine {
     } catch (const CLI::CallForHelp&) {
       const auto chosen = app_.get_subcommands();
       *help = chosen.empty() ? app_.help() : chosen.front()->help();
+      long_help_ = true;
       return {};
     } catch (const CLI::ParseError& error) {
       return usage_error(app_, error);
@@ -102,6 +105,7 @@ class CommandLine {
   Status run(Context& context) const { return (*run_)(context); }
 
   bool computes() const { return computes_; }
+  bool long_help() const { return long_help_; }
 
   CommonFlags flags;
 
@@ -128,7 +132,7 @@ class CommandLine {
   std::map<const CLI::App*, Run> runs_;
   std::set<const CLI::App*> lookers_;
   const Run* run_ = nullptr;
-  bool computes_ = true;
+  bool computes_ = true, long_help_ = false;
 };
 
 ColorMode color_mode(const std::string& text) {
@@ -181,7 +185,10 @@ int run_program(int argc, char** argv, const Program& program) {
   if (line.flags.version)
     help = line.flags.json ? program.facts().dump(2) + "\n" : version_text(program.facts());
   if (!help.empty()) {
-    std::fputs(help.c_str(), stdout);
+    if (line.long_help() && is_live_terminal(STDOUT_FILENO))
+      show_text(help);
+    else
+      std::fputs(help.c_str(), stdout);
     return finish_stdout(0, line.flags);
   }
   if (line.computes()) let_waiting_threads_sleep(argv);

@@ -10,7 +10,7 @@ namespace eaglet::apps {
 namespace {
 
 constexpr double kWidth = 560, kHeight = 260, kLeft = 56, kRight = 12, kTop = 30, kBottom = 40;
-constexpr std::size_t kMostPoints = 1000;
+constexpr std::size_t kMostPoints = 2000;  // a reader may zoom in
 
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
@@ -84,7 +84,7 @@ std::string curve(const Series& series, std::size_t color, const Range& x, const
       pen_down = false;
       continue;
     }
-    path += fmt::format("{}{:.1f} {:.1f} ", pen_down ? "L" : "M", px(at), py(value));
+    path += fmt::format("{}{:.2f} {:.2f} ", pen_down ? "L" : "M", px(at), py(value));
     pen_down = true;
   }
   return fmt::format("<path class=\"c{}{}\" d=\"{}\"/>", color, series.faint ? " faint" : "", path);
@@ -105,7 +105,7 @@ std::vector<double> ticks(const Range& range, double step) {
 }
 
 std::string axes(const std::string& x_label, const Range& x, const Range& y) {
-  std::string out;
+  std::string out = "<g class=\"axes\">";
   const double y_step = tick_step(y, 5), x_step = std::max(1.0, tick_step(x, 6));
   for (const double value : ticks(y, y_step)) {
     const double at = place_y(value, y);
@@ -117,7 +117,7 @@ std::string axes(const std::string& x_label, const Range& x, const Range& y) {
   for (const double value : ticks(x, x_step))
     out += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
                        place_x(value, x), kHeight - kBottom + 16, tick_text(value, x_step));
-  return out + fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+  return out + fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text></g>",
                            kWidth - kRight, kHeight - 6, html_escape(x_label));
 }
 
@@ -125,7 +125,7 @@ std::string mark_line(const Mark& mark, const Range& x) {
   if (!(mark.x >= x.low && mark.x <= x.high)) return {};
   const double at = place_x(mark.x, x);
   return fmt::format(
-      "<line class=\"mark {}\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"><title>{}</title></line>",
+      "<line class=\"mark at {}\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"><title>{}</title></line>",
       mark.level, at, at, kTop, kHeight - kBottom, html_escape(mark.text));
 }
 
@@ -133,7 +133,8 @@ std::string height_line(const Height& height, const Range& y) {
   if (!(height.y >= y.low && height.y <= y.high)) return {};
   const double at = place_y(height.y, y);
   return fmt::format(
-      "<line class=\"mark\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text class=\"tick\" x=\"{}\" "
+      "<line class=\"mark height\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text class=\"tick "
+      "height\" x=\"{}\" "
       "y=\"{:.1f}\" text-anchor=\"end\">{}</text>",
       kLeft, kWidth - kRight, at, at, kWidth - kRight - 4, at - 4, html_escape(height.text));
 }
@@ -206,11 +207,19 @@ std::string legend(const std::vector<Series>& series) {
   return out;
 }
 
-std::string open_svg(const std::string& title, double height) {
+/// What a script must know to draw it again (watch_page_script.cc).
+std::string frame_facts(const std::string& x_label, const Range& x, const Range& y) {
+  const char* unit = x_label == "step" ? "step" : "minutes";
   return fmt::format(
-      "<svg role=\"img\" viewBox=\"0 0 {} {}\" aria-label=\"{}\"><text class=\"title\" x=\"8\" "
+      " data-box=\"{} {} {} {}\" data-x=\"{} {}\" data-y=\"{} {}\" data-unit=\"{}\" data-label=\"{}\"", kLeft,
+      kWidth - kRight, kTop, kHeight - kBottom, x.low, x.high, y.low, y.high, unit, html_escape(x_label));
+}
+
+std::string open_svg(const std::string& title, double height, const std::string& facts = {}) {
+  return fmt::format(
+      "<svg role=\"img\"{} viewBox=\"0 0 {} {}\" aria-label=\"{}\"><text class=\"title\" x=\"8\" "
       "y=\"18\">{}</text>",
-      kWidth, height, html_escape(title), html_escape(title));
+      facts, kWidth, height, html_escape(title), html_escape(title));
 }
 
 }  // namespace
@@ -248,13 +257,23 @@ std::string line_chart(const std::string& title, const std::string& x_label,
   const double room = 0.05 * (y.high - y.low);
   y.high += room;
   if (!from_zero) y.low -= room;
-  std::string out = open_svg(title, kHeight) + axes(x_label, x, y);
+  std::string out =
+      open_svg(title, kHeight, overlay.values ? frame_facts(x_label, x, y) : "") + axes(x_label, x, y);
   if (overlay.values) out += hits(x_label, series, x);  // lowest: lines and strips have words of their own
+  out += "<g class=\"plot\">";
   for (const Mark& mark : overlay.marks) out += mark_line(mark, x);
   for (const Height& height : overlay.heights) out += height_line(height, y);
   for (const Band& band : overlay.bands) out += band_strip(band, x);
   for (std::size_t i = 0; i < series.size(); ++i) out += curve(series[i], color_of(series, i), x, y);
-  return out + legend(series) + "</svg>";
+  return out + "</g>" + legend(series) + "</svg>";
+}
+
+std::string plot_area() {
+  return fmt::format(
+      "<svg width=\"0\" height=\"0\" aria-hidden=\"true\" class=\"hidden\"><clipPath id=\"plot-area\"><rect "
+      "x=\"{}\" y=\"{}\" "
+      "width=\"{}\" height=\"{}\"/></clipPath></svg>",
+      kLeft, kTop - 2, kWidth - kLeft - kRight, kHeight - kTop - kBottom + 2);
 }
 
 Series smoothed(const Series& raw, double share) {

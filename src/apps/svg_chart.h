@@ -40,6 +40,8 @@ struct Overlay {
 };
 std::string line_chart(const std::string& title, const std::string& x_label,
                        const std::vector<Series>& series, bool from_zero, const Overlay& overlay = {});
+/// Once in a page whose charts a script may draw again: what of a curve is not to leave.
+std::string plot_area();
 /// The same points as a running mean, each new one counting for `share`; a value that is not finite stays a
 /// gap.
 Series smoothed(const Series& raw, double share);

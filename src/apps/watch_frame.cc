@@ -82,7 +82,7 @@ class Frame {
     const Level level =
         monitor::state_level(v_.state.state) == Level::kOk ? v_.level : monitor::state_level(v_.state.state);
     add_marked(state_word(v_.state.state), level, "  " + v_.headline);
-    if (!v_.next.empty()) add("  -> " + v_.next);
+    if (const std::string& first = first_thing_to_do(v_); !first.empty()) add("  -> " + first);
     std::string facts = "run " + v_.name;
     if (!v_.activity.ranks.empty()) facts += fmt::format("  pid {}", v_.activity.ranks.front().pid);
     if (!std::isnan(v_.up_seconds)) facts += "  up " + human_duration(v_.up_seconds);

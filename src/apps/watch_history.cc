@@ -38,6 +38,11 @@ bool WatchHistory::hole_between(double from, double to) const {
   return false;
 }
 
+double WatchHistory::level_since(const std::string& name) const {
+  const auto it = levels_.find(name);
+  return it == levels_.end() ? monitor::kNotKnown : it->second.second;
+}
+
 void WatchHistory::add(const monitor::Verdict& verdict) {
   const bool goes_on = !phases_.empty() && verdict.wall - phases_.back().to <= kHoleSeconds;
   if (goes_on) phases_.back().to = verdict.wall;  // up to here, then perhaps another phase
@@ -46,6 +51,7 @@ void WatchHistory::add(const monitor::Verdict& verdict) {
   if (phases_.size() > kMostSpans) phases_.pop_front();
   HistoryPoint point;
   point.wall = verdict.wall;
+  point.step = verdict.step;
   point.busy_pct = verdict.activity.busy_pct;
   point.power_w = verdict.activity.power_w;
   point.cores = verdict.activity.tree_cores;
@@ -58,6 +64,10 @@ void WatchHistory::add(const monitor::Verdict& verdict) {
     point.device_power_w.push_back(device.power_w);
   }
   if (!verdict.activity.devices.empty()) point.used_bytes = used;
+  for (const monitor::Judgement& j : verdict.judgements) {
+    const auto it = levels_.find(j.name);
+    if (it == levels_.end() || it->second.first != j.level) levels_[j.name] = {j.level, verdict.wall};
+  }
   points_.push_back(point);
   if (points_.size() > kMostPoints) thin(&points_);
   const std::string now = std::string(monitor::state_word(verdict.state.state)) + " " +

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "monitor/verdict.h"
@@ -12,6 +15,7 @@ namespace eaglet::apps {
 /// least and greatest of each bucket so that spikes stay.
 struct HistoryPoint {
   double wall = 0;
+  std::int64_t step = -1;
   double busy_pct = monitor::kNotKnown, power_w = monitor::kNotKnown, cores = monitor::kNotKnown,
          used_bytes = monitor::kNotKnown;
   std::vector<double> device_busy_pct, device_power_w;  // of each of the run's GPUs, where there are several
@@ -36,6 +40,8 @@ class WatchHistory {
   const std::vector<HistoryPoint>& points() const { return points_; }
   const std::deque<HistoryEvent>& events() const { return events_; }
   const std::deque<PhaseSpan>& phases() const { return phases_; }
+  /// Since when, by the wall clock, a judgement of that name has been at its present level; NaN: never seen.
+  double level_since(const std::string& name) const;
   /// Whether nobody watched for a while between these two moments.
   bool hole_between(double from, double to) const;
 
@@ -44,6 +50,7 @@ class WatchHistory {
   std::deque<HistoryEvent> events_;
   std::deque<PhaseSpan> phases_;
   std::string last_;
+  std::map<std::string, std::pair<monitor::Level, double>> levels_;  // since when
 };
 
 }  // namespace eaglet::apps

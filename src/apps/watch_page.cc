@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "apps/svg_chart.h"
+#include "apps/watch_page_script.h"
 #include "base/clock.h"
 #include "monitor/verdict_text.h"
 
@@ -32,7 +33,10 @@ code { background: var(--back); border: 1px solid var(--line); border-radius: 4p
 .charts > svg { background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
 table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem; overflow-x: auto; font-size: 13px; }
-svg { width: 100%; height: auto; } svg text { fill: var(--text); font-family: system-ui, sans-serif; }
+svg { width: 100%; height: auto; user-select: none; } svg.hidden { position: absolute; width: 0; height: 0; } svg .selection { fill: var(--c0); opacity: .2; }
+#view { color: var(--soft); } #view:empty { display: none; } button { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--line); border-radius: 4px; }
+button[aria-pressed=true] { color: var(--text); border-color: var(--text); }
+svg text { fill: var(--text); font-family: system-ui, sans-serif; }
 svg .title { font-size: 14px; font-weight: 600; } svg .tick { font-size: 11px; fill: var(--soft); } svg .label { font-size: 12px; }
 svg .grid { stroke: var(--line); stroke-width: 1; } svg .mark { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 4 3; opacity: .7; }
 svg path { pointer-events: none; } path.faint { opacity: .3; stroke-width: 1; } rect.band { opacity: .8; }
@@ -43,25 +47,6 @@ svg .mark.warn { stroke: var(--warn); } svg .mark.crit { stroke: var(--crit); } 
 path.c0 { stroke: var(--c0); } path.c1 { stroke: var(--c1); } path.c2 { stroke: var(--c2); } path.c3 { stroke: var(--c3); } path.c4 { stroke: var(--c4); } path.c5 { stroke: var(--c5); }
 rect.c0, circle.c0 { fill: var(--c0); } rect.c1, circle.c1 { fill: var(--c1); } rect.c2, circle.c2 { fill: var(--c2); }
 rect.c3, circle.c3 { fill: var(--c3); } rect.c4, circle.c4 { fill: var(--c4); } rect.c5, circle.c5 { fill: var(--c5); }
-)";
-
-constexpr const char* kScript = R"('use strict';
-const query = location.search;
-let last = Date.now(), fetched = 0;
-const events = new EventSource('/api/v1/events' + query);
-events.onmessage = async () => {
-  last = Date.now();
-  const rest = document.querySelector('main:hover .hit:hover') ? 10000 : 2000;  // who reads a value is not disturbed
-  if (document.hidden || last - fetched < rest) return;
-  fetched = last;
-  const answer = await fetch('/content' + query);
-  if (answer.ok) document.querySelector('main').innerHTML = await answer.text();
-};
-setInterval(() => {
-  const quiet = (Date.now() - last) / 1000;
-  document.querySelector('main').classList.toggle('stale', quiet > 15);
-  document.querySelector('#age').textContent = quiet > 15 ? 'last point ' + Math.round(quiet) + ' s ago' : 'live';
-}, 1000);
 )";
 
 std::string level_cell(monitor::Level level) {
@@ -115,19 +100,24 @@ std::string head_html(const Verdict& v) {
       level_word(level), state_word(v.state.state), html_escape(v.headline), html_escape(facts),
       std::isnan(v.wall) ? "?" : rfc3339_utc(v.wall));
   if (!v.state.silence.empty()) out += "<div>" + html_escape(v.state.silence) + "</div>";
+  if (!v.advice.empty() && v.advice != v.next) out += "<div>do: " + html_escape(v.advice) + "</div>";
   if (!v.next.empty()) out += "<div>next: <code>" + html_escape(v.next) + "</code></div>";
   return out + figures_html(v) + "</div>\n";
 }
 
-std::string judgement_rows(const Verdict& v) {
+/// Each with how long it has been at its level, as far as it was watched.
+std::string judgement_rows(const Verdict& v, const WatchHistory& history) {
   std::string out =
-      "<table><tr><th>layer</th><th></th><th>signal</th><th>finding</th><th>threshold</th><th>advice</th></"
-      "tr>\n";
-  for (const Judgement& j : v.judgements)
+      "<table><tr><th>layer</th><th></th><th>signal</th><th>finding</th><th>for</th><th>threshold</"
+      "th><th>advice</th></tr>\n";
+  for (const Judgement& j : v.judgements) {
+    const double age = v.wall - history.level_since(j.name);
     out += fmt::format(
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"soft\">{}</td><td>{}</td></tr>\n",
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"soft\">{}</td><td "
+        "class=\"soft\">{}</td><td>{}</td></tr>\n",
         layer_word(j.layer), level_cell(j.level), html_escape(j.name), html_escape(j.reason),
-        html_escape(j.threshold), html_escape(j.advice));
+        std::isnan(age) ? "" : human_duration(age), html_escape(j.threshold), html_escape(j.advice));
+  }
   return out + "</table>\n";
 }
 
@@ -286,18 +276,58 @@ std::string charts_html(const Verdict& v, const WatchHistory& history) {
   return out;
 }
 
+/// When which step was, for an axis of time: as the log prints it, else as it was watched. Of a log that
+/// prints no date the newest record is taken as just as old as the log.
+std::vector<std::pair<double, double>> step_times(const Verdict& v, const WatchHistory& history) {
+  std::vector<std::pair<double, double>> times;
+  const auto add = [&](double step, double time) {
+    if (step < 0 || !std::isfinite(time)) return;
+    if (times.empty() || (step > times.back().first && time >= times.back().second))
+      times.emplace_back(step, time);
+  };
+  const auto& printed = v.log.series("printed_seconds");
+  constexpr double kAYear = 365 * 86400.0;
+  const bool no_date = !printed.empty() && printed.back().value < kAYear;
+  const double written = v.wall - v.activity.log_silent_seconds;
+  const double shift = no_date && !std::isnan(written) ? written - printed.back().value : 0;
+  for (const auto& sample : printed) add(static_cast<double>(sample.step), sample.value + shift);
+  if (times.size() >= 2) return times;
+  times.clear();
+  for (const HistoryPoint& point : history.points()) add(static_cast<double>(point.step), point.wall);
+  return times;
+}
+
+/// Attributes of the charts' parent (watch_page_script.cc).
+std::string clock_facts(const Verdict& v, const WatchHistory& history) {
+  constexpr std::size_t kMostTimes = 300;
+  const auto times = step_times(v, history);
+  std::string out;
+  if (times.size() >= 2) {
+    out = " data-times=\"";
+    const std::size_t stride = times.size() / kMostTimes + 1;
+    for (std::size_t i = 0; i < times.size(); i += stride)
+      out += fmt::format("{:.0f} {:.1f} ", times[i].first, times[i].second);
+    if ((times.size() - 1) % stride != 0)
+      out += fmt::format("{:.0f} {:.1f} ", times.back().first, times.back().second);
+    out += "\"";
+  }
+  if (!history.points().empty()) out += fmt::format(" data-epoch=\"{:.1f}\"", history.points().front().wall);
+  return out;
+}
+
 std::string page_around(const std::string& title, const std::string& head, const std::string& main) {
   return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
          "content=\"width=device-width, "
          "initial-scale=1\">\n<title>" +
          html_escape(title) + "</title>\n" + head + "</head>\n<body>\n<h1>" + html_escape(title) +
-         " <span id=\"age\" class=\"soft\"></span></h1>\n<main>\n" + main + "</main>\n</body>\n</html>\n";
+         " <span id=\"age\" class=\"soft\"></span></h1>\n<div id=\"view\"></div>\n<main>\n" + main +
+         "</main>\n</body>\n</html>\n";
 }
 
 std::string style_inside() {
   return "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-         "'unsafe-inline'\">\n<style>\n" +
-         std::string(kStyle) + "</style>\n";
+         "'unsafe-inline'; script-src 'unsafe-inline'\">\n<style>\n" +
+         std::string(kStyle) + "</style>\n<script>\n" + kWatchViewScript + "</script>\n";
 }
 
 }  // namespace
@@ -305,12 +335,13 @@ std::string style_inside() {
 const char* watch_page_style() {
   return kStyle;
 }
-const char* watch_page_script() {
-  return kScript;
+const std::string& watch_page_script() {
+  static const std::string both = std::string(kWatchViewScript) + kWatchLiveScript;
+  return both;
 }
 
 std::string watch_page_content(const Verdict& v, const WatchHistory& history) {
-  std::string out = head_html(v) + "<h2>Judgements</h2>\n" + judgement_rows(v);
+  std::string out = head_html(v) + "<h2>Judgements</h2>\n" + judgement_rows(v, history);
   const auto evidences = deciding_evidence(v);
   if (!evidences.empty()) {
     out += "<h2>Because</h2>\n<ul>\n";
@@ -319,8 +350,9 @@ std::string watch_page_content(const Verdict& v, const WatchHistory& history) {
                          html_escape(evidence.text));
     out += "</ul>\n";
   }
-  const std::string charts = charts_html(v, history);
-  if (!charts.empty()) out += "<h2>Curves</h2>\n<div class=\"charts\">\n" + charts + "</div>\n";
+  if (const std::string charts = charts_html(v, history); !charts.empty())
+    out += "<h2>Curves</h2>\n" + plot_area() +
+           fmt::format("\n<div class=\"charts\"{}>\n", clock_facts(v, history)) + charts + "</div>\n";
   if (!history.events().empty()) {
     out += "<h2>Events</h2>\n<table>\n";
     for (auto it = history.events().rbegin(); it != history.events().rend(); ++it)
@@ -357,9 +389,9 @@ std::string compare_page(const Verdict& a, const Verdict& b, const std::string& 
     if (!a.log.series(name).empty() && !b.log.series(name).empty())
       charts += line_chart(name, "step", {metric_series(a, name, a.name), metric_series(b, name, b.name)},
                            false, {.values = true});
-  return page_around(
-      a.name + " and " + b.name, style_inside(),
-      differences_html + "<h2>What it did</h2>\n<div class=\"charts\">\n" + charts + "</div>\n");
+  return page_around(a.name + " and " + b.name, style_inside(),
+                     differences_html + "<h2>What it did</h2>\n" + plot_area() +
+                         "\n<div class=\"charts\">\n" + charts + "</div>\n");
 }
 
 }  // namespace eaglet::apps

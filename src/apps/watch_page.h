@@ -15,7 +15,7 @@ std::string watch_page_served(const monitor::Verdict& verdict, const WatchHistor
 std::string watch_page_content(const monitor::Verdict& verdict, const WatchHistory& history);
 const char* watch_page_style();
 /// Replaces <main> when an event comes; greys it out when none came for a while.
-const char* watch_page_script();
+const std::string& watch_page_script();
 
 /// Two runs side by side: what was configured otherwise, and both curves.
 std::string compare_page(const monitor::Verdict& a, const monitor::Verdict& b,

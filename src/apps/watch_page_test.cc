@@ -54,8 +54,57 @@ TEST(WatchPage, WhatTheCurvesShow) {
   EXPECT_THAT(page, HasSubstr("<title>compile: 1m00s</title>"));
   EXPECT_THAT(page, HasSubstr("class=\"band b-train\""));
   EXPECT_THAT(page, HasSubstr("<b>1h30m</b><span class=\"soft\">to go</span>"));
-  EXPECT_THAT(page, Not(HasSubstr("<script"))) << "values show without one";
+  EXPECT_THAT(page, HasSubstr("<script>")) << "for another axis and for zooming; values show without one";
+  EXPECT_THAT(page, Not(HasSubstr("src="))) << "all is inside";
+  EXPECT_THAT(page, HasSubstr("data-unit=\"step\"")) << "what the script draws from";
   EXPECT_LT(page.size(), 400000u);
+}
+
+/// What stands in that attribute.
+std::string attribute(const std::string& page, const std::string& name) {
+  const std::size_t at = page.find(name + "=\"");
+  return at == std::string::npos
+             ? ""
+             : page.substr(at + name.size() + 2, page.find('"', at + name.size() + 2) - at - name.size() - 2);
+}
+
+TEST(WatchPage, HowLongAFindingHasStood) {
+  WatchHistory history;
+  monitor::Verdict v = verdict_at(1000, monitor::Phase::kTrain);
+  v.judgements = {monitor::hardware_judgement("power", monitor::Level::kOk, "computing"),
+                  monitor::hardware_judgement("disk", monitor::Level::kOk, "free")};
+  history.add(v);
+  v.wall = 1060;
+  v.judgements[0].level = monitor::Level::kWarn;
+  history.add(v);
+  v.wall = 1150;
+  history.add(v);
+  const std::string page = watch_page_content(v, history);
+  EXPECT_THAT(page, HasSubstr("<td>computing</td><td class=\"soft\">1m30s</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>free</td><td class=\"soft\">2m30s</td>"));
+  EXPECT_TRUE(std::isnan(history.level_since("never")));
+}
+
+TEST(WatchPage, WhenWhichStepWas) {
+  WatchHistory history;
+  monitor::Verdict v = verdict_at(1e9, monitor::Phase::kTrain);
+  v.step = 600;
+  history.add(v);
+  v.wall = 1e9 + 10;
+  v.step = 620;
+  history.add(v);
+  EXPECT_EQ(attribute(watch_page_content(v, history), "data-times"), "600 1000000000.0 620 1000000010.0 ")
+      << "a log without times: as it was watched";
+  EXPECT_EQ(attribute(watch_page_content(v, history), "data-epoch"), "1000000000.0");
+  v.log.metrics["printed_seconds"] = {
+      {0, 1, 9.5e8}, {10, 2, 9.5e8 + 60}, {20, 3, 9.5e8 + 30}, {30, 4, 9.5e8 + 90}};
+  EXPECT_EQ(attribute(watch_page_content(v, history), "data-times"),
+            "0 950000000.0 10 950000060.0 30 950000090.0 ")
+      << "a clock that was set back counts no more than once";
+  v.log.metrics["printed_seconds"] = {{0, 1, 33300}, {10, 2, 33360}};
+  v.activity.log_silent_seconds = 4;
+  EXPECT_EQ(attribute(watch_page_content(v, history), "data-times"), "0 999999946.0 10 1000000006.0 ")
+      << "09:16:00 without a date is four seconds ago, as the log's age says";
 }
 
 TEST(WatchPage, AHoleBreaksTheCurve) {

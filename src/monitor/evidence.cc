@@ -56,10 +56,10 @@ class Gathering {
   void devices() {
     if (!a_.devices_known || std::isnan(a_.busy_pct)) return;
     const DeviceActivity& one = a_.devices.front();
-    const std::string share =
-        std::isnan(a_.above_idle)
-            ? std::string("power not known")
-            : fmt::format("{:.0f} W each, {:.0f} % of the span above idle", a_.power_w, 100 * a_.above_idle);
+    const std::string share = std::isnan(a_.above_idle)
+                                  ? std::string("power not known")
+                                  : fmt::format("{:.0f} W{}, {:.0f} % of the span above idle", a_.power_w,
+                                                a_.devices.size() > 1 ? " each" : "", 100 * a_.above_idle);
     if (spins_) {
       std::size_t waiting = 0;
       const DeviceActivity* shown = &one;
@@ -112,8 +112,9 @@ class Gathering {
                         a_.tree_cores));
     } else {
       add("cpu", true,
-          fmt::format("CPU time grew by {:.0f} s in {} ({:.1f} cores over {})", a_.tree_cpu_seconds, span,
-                      a_.tree_cores, count_of(a_.ranks.size() + a_.roles.workers.size(), "process")));
+          fmt::format("CPU time grew by {:.{}f} s in {} ({:.1f} cores over {})", a_.tree_cpu_seconds,
+                      a_.tree_cpu_seconds < 10 ? 1 : 0, span, a_.tree_cores,
+                      count_of(a_.ranks.size() + a_.roles.workers.size(), "process")));
       if (found_.back().text.ends_with("processs)"))
         found_.back().text.replace(found_.back().text.size() - 9, 9, "processes)");
     }

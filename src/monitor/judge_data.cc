@@ -68,6 +68,29 @@ void add_layers(const Case& c, Judgements* all) {
   all->push_back(std::move(j));
 }
 
+/// Bytes on disk and tokens that were counted tell of the same data: far apart, one of them is another data
+/// set's.
+void add_size(const Case& c, Judgements* all) {
+  const double told = c.config.number("real_tokens").value_or(0),
+               bytes = c.config.number("data_bytes").value_or(0);
+  const double layers = c.config.number("num_captured").value_or(c.config.number("num_aux").value_or(0) + 1);
+  const double per_token = layers * c.config.number("hidden_size").value_or(0) * 2;
+  if (!(told > 0 && bytes > 0 && per_token > 2)) return;
+  const double stored = bytes / per_token, apart = std::max(stored / told, told / stored) - 1;
+  Judgement j = configuration_judgement(
+      "data_size", Level::kOk, fmt::format("{} of states, {:.3g} M tokens", human_bytes(bytes), told / 1e6));
+  j.value = apart;
+  j.unit = "share apart";
+  j.threshold = fmt::format("warn > {}", c.thresholds.data_size_warn);
+  if (apart > c.thresholds.data_size_warn) {
+    j.level = Level::kWarn;
+    j.reason = fmt::format("{} are {:.3g} M tokens of {:.0f} layers in bf16, the configuration says {:.3g} M",
+                           human_bytes(bytes), stored / 1e6, layers, told / 1e6);
+    j.advice = "states left over from another extraction, or a part of them is missing";
+  }
+  all->push_back(std::move(j));
+}
+
 /// What the run reads, as its open files show: information, and which mount to look at when data comes
 /// slowly.
 void add_source(const Case& c, Judgements* all) {
@@ -158,6 +181,7 @@ Judgements judge_data(const Case& c) {
   Judgements all;
   add_maps(c, &all);
   add_layers(c, &all);
+  add_size(c, &all);
   add_source(c, &all);
   add_workers(c, &all);
   add_memory_estimate(c, &all);

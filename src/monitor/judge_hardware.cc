@@ -46,6 +46,12 @@ bool one_works_alone(const Case& c) {
          (c.state.phase == Phase::kSave || c.state.phase == Phase::kValidate);
 }
 
+std::string stacks_advice(const Case& c) {
+  if (const RankActivity* odd = odd_rank(c.activity, c.thresholds); odd != nullptr)
+    return fmt::format("stacks of the rank that differs: py-spy dump --pid {}", odd->pid);
+  return "stacks of all ranks; the one that differs is the sick one";
+}
+
 Reading read_signals(const Case& c) {
   const Activity& a = c.activity;
   const Thresholds& t = c.thresholds;
@@ -56,8 +62,7 @@ Reading read_signals(const Case& c) {
       return {Level::kOk, "busy at near-idle power: ranks wait while one saves or validates", ""};
     const bool late = c.state.state == RunState::kStalled || c.state.state == RunState::kLate;
     return {late ? Level::kCrit : Level::kWarn,
-            "busy at near-idle power: waiting inside a collective, or spinning",
-            "stacks of the rank that differs: py-spy dump --pid PID"};
+            "busy at near-idle power: waiting inside a collective, or spinning", stacks_advice(c)};
   }
   if (a.busy_pct < t.idle_busy_pct) return low_power_reading(c);
   if (std::isnan(a.above_idle))
@@ -126,7 +131,8 @@ void add_faults(const Case& c, Judgements* all) {
     if (device.ecc_uncorrected > 0 || device.remap_pending > 0) {
       Judgement j = hardware_judgement(
           "ecc", Level::kCrit,
-          name + (device.ecc_uncorrected > 0 ? " has uncorrected memory errors" : " waits for a row remap"));
+          name + (device.ecc_uncorrected > 0 ? " has uncorrected memory errors"
+                                             : " waits for a row remap or the retirement of a page"));
       j.advice = "drain this GPU";
       all->push_back(j);
     }
@@ -135,13 +141,6 @@ void add_faults(const Case& c, Judgements* all) {
                                        fmt::format("{} at {:.0f} C, slows down at {:.0f} C", name,
                                                    device.celsius, device.slowdown_celsius));
       j.advice = "thermal limit: fans, neighbours, the room";
-      all->push_back(j);
-    }
-    if (device.link_width < device.max_link_width && c.activity.busy_pct > 50) {
-      Judgement j = hardware_judgement("link", Level::kWarn,
-                                       fmt::format("{} runs on {:.0f} of {:.0f} PCIe lanes", name,
-                                                   device.link_width, device.max_link_width));
-      j.advice = "slot or riser";
       all->push_back(j);
     }
   }
@@ -205,6 +204,37 @@ void add_memory(const Case& c, Judgements* all) {
   }
   if (!j.advice.empty() && j.level == Level::kOk) j.reason += " (" + j.advice + ")";
   all->push_back(j);
+}
+
+/// A rank that never came to its GPU: the others wait for it in their first collective.
+void add_rank_without_memory(const Case& c, Judgements* all) {
+  const RunView& last = c.series.views.back();
+  if (!last.device_processes || !last.processes || c.series.in_container || c.activity.ranks.size() < 2)
+    return;
+  const RankActivity* without = nullptr;
+  std::size_t missing = 0;
+  for (const RankActivity& rank : c.activity.ranks) {
+    const bool holds =
+        std::any_of(last.device_processes->begin(), last.device_processes->end(), [&](const auto& p) {
+          return p.pid == rank.pid && !(p.bytes == 0);  // a size that is not told is no nothing
+        });
+    if (holds) continue;
+    without = &rank;
+    ++missing;
+  }
+  // One that is alone in this, and long enough there: a process that only looks after the others is no rank.
+  if (missing != 1 || without->rank < 0 || !(c.activity.age_seconds > c.thresholds.load_seconds)) return;
+  if (c.activity.last_step > 0 || c.series.log.records > 0) return;
+  Judgement j = hardware_judgement(
+      "rank_memory", Level::kCrit,
+      fmt::format("rank {} (pid {}) holds no GPU memory after {}, the other {} do", without->rank,
+                  without->pid, human_duration(c.activity.age_seconds), c.activity.ranks.size() - 1));
+  j.value = c.activity.age_seconds;
+  j.unit = "s";
+  j.threshold = fmt::format("crit: one of the ranks after {}", human_duration(c.thresholds.load_seconds));
+  j.advice = "it did not get to its GPU: where it stands, and what CUDA_VISIBLE_DEVICES gives it";
+  j.next = fmt::format("py-spy dump --pid {}", without->pid);
+  all->push_back(std::move(j));
 }
 
 /// Memory on a device that none of its processes owns.
@@ -324,6 +354,7 @@ Judgements judge_hardware(const Case& c) {
     add_power(c, &all);
     add_slow_reasons(c, &all);
     add_memory(c, &all);
+    add_rank_without_memory(c, &all);
     add_unaccounted(c, &all);
     add_neighbours(c, &all);
     add_spread(c, &all);

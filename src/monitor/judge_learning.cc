@@ -236,6 +236,10 @@ void add_acceptance(const Case& c, Judgements* all) {
   j.unit = "tokens per pass";
   j.threshold = fmt::format("warn: falls > {:.0f} % over two evaluations while loss falls",
                             100 * c.thresholds.tau_drop);
+  // Experience of others: 1.9 with 50,000 samples in five epochs, what is published with ten times as many.
+  const double samples = c.config.number("train_samples").value_or(0);
+  if (now < 2 && samples > 0 && samples < 60000)
+    j.reason += fmt::format(", to be expected of {:.0f} samples", samples);
   const auto& held_out = c.series.log.series("val_acceptance_length");
   const auto& loss = c.series.log.series(c.series.log.first_loss_name());
   if (held_out.size() >= 3) {

@@ -28,6 +28,7 @@ struct Judgement {
   std::string reason;         // one sentence with the numbers
   std::string advice;         // what to change
   std::string next;           // the next command to run
+  bool own_next = false;      // the judge named it: it mends or proves, and does not only show more
 };
 
 using Judgements = std::vector<Judgement>;

@@ -21,6 +21,7 @@ struct Case {
 /// the run has nothing of the kind. docs/watch.md lists them all.
 Judgements judge_process(const Case& c);
 Judgements judge_hardware(const Case& c);
+Judgements judge_link(const Case& c);         // PCIe: layer hardware
 Judgements judge_host(const Case& c);         // memory, shared memory, disk, CPU quota: layer hardware
 Judgements judge_useful_work(const Case& c);  // MFU, cost: layer hardware
 Judgements judge_slow(const Case& c);         // growth, energy, the kernel's log: layer hardware
@@ -28,6 +29,7 @@ Judgements judge_configuration(const Case& c);
 Judgements judge_data(const Case& c);  // vocabulary maps, data files, workers: layers configuration, process
 Judgements judge_learning(const Case& c);
 Judgements judge_outcome(const Case& c);  // plateau, clipping, what a server measured: layer learning
+Judgements judge_alerts(const Case& c);   // what the trainer's own code raised in its tracker: layer learning
 
 /// Share of real tokens in what the run works through: batches times length against tokens, else as the run
 /// prints it; kNotKnown when nothing tells.

@@ -52,7 +52,8 @@ struct LogFacts {
   std::deque<std::pair<std::int64_t, double>> step_times;  // (step, printed time) of the last records
 
   /// Canonical names: loss, loss_0.., full_acc_0.., acc_0.., acc, lr, grad_norm, tokens_per_second,
-  /// step_seconds, data_wait_share, fill_ratio, mfu_ratio, acceptance_length, val_loss, server_....
+  /// step_seconds, printed_seconds (when the record was made), data_wait_share, fill_ratio, mfu_ratio,
+  /// acceptance_length, val_loss, server_....
   std::map<std::string, std::vector<MetricSample>> metrics;
   std::optional<BadValue> first_bad;
 

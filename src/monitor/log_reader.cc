@@ -245,6 +245,7 @@ void LogReader::add(const LogPoint& point, double time, bool has_date) {
   const std::int64_t step = point.step.value_or(facts_.bars > 0 ? facts_.last_step : -1);
   for (const auto& [name, value] : point.metrics)
     add_sample(name, {step, facts_.records, value, point.from_bar});
+  if (!std::isnan(time)) add_sample("printed_seconds", {step, facts_.records, time, point.from_bar});
 }
 
 void LogReader::add_sample(const std::string& metric, const MetricSample& sample) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "monitor/devices.h"
-#include "monitor/nvml_tensor.h"
+#include "monitor/nvml_gpm.h"
 
 namespace eaglet::monitor {
 namespace {
@@ -16,6 +16,7 @@ using Device = void*;
 using EventSet = void*;
 constexpr int kSuccess = 0, kLost = 15, kResetRequired = 16;
 constexpr unsigned kTemperatureCore = 0, kThresholdSlowdown = 1, kClockSm = 1;
+constexpr unsigned kPcieIn = 1;  // received by the GPU; 0: sent
 constexpr unsigned kEccVolatile = 0, kErrorUncorrected = 1;
 constexpr std::uint64_t kEventXid = 0x8, kNotAvailable = ~std::uint64_t{0};
 
@@ -51,9 +52,9 @@ struct EventData {
 
 class Nvml : public DeviceSource {
  public:
-  explicit Nvml(void* library) : library_(library), tensor_(std::make_unique<NvmlTensor>(library)) {}
+  explicit Nvml(void* library) : library_(library), gpm_(std::make_unique<NvmlGpm>(library)) {}
   ~Nvml() override {
-    tensor_.reset();
+    gpm_.reset();
     if (auto* end = find<int()>({"nvmlShutdown"})) end();
     ::dlclose(library_);
   }
@@ -85,13 +86,14 @@ class Nvml : public DeviceSource {
     std::vector<DeviceView> devices;
     std::vector<DeviceProcess> processes;
     collect_events();
+    turn_ = (turn_ + 1) % (2 * std::max<std::size_t>(1, devices_.size()));
     for (std::size_t i = 0; i < devices_.size(); ++i) {
       DeviceView device = fixed_[i];
       if (devices_[i] == nullptr)
         device.lost = true;
       else
         read_device(devices_[i], &device);
-      if (devices_[i] != nullptr && !device.lost) device.tensor_pct = tensor_->active_pct(devices_[i], i);
+      if (devices_[i] != nullptr && !device.lost) read_counters(i, &device);
       if (devices_[i] != nullptr) {
         const std::size_t before = processes.size();
         read_processes(devices_[i], device.index, &processes);
@@ -145,6 +147,7 @@ class Nvml : public DeviceSource {
     device.slowdown_celsius = number("nvmlDeviceGetTemperatureThreshold", devices_[i], kThresholdSlowdown);
     device.max_clock_mhz = number("nvmlDeviceGetMaxClockInfo", devices_[i], kClockSm);
     device.max_link_width = number("nvmlDeviceGetMaxPcieLinkWidth", devices_[i]);
+    device.max_link_generation = number("nvmlDeviceGetMaxPcieLinkGeneration", devices_[i]);
     auto* mig = find<int(Device, unsigned*, unsigned*)>({"nvmlDeviceGetMigMode"});
     unsigned current = 0, pending = 0;
     device.mig = mig != nullptr && mig(devices_[i], &current, &pending) == kSuccess && current == 1;
@@ -166,6 +169,7 @@ class Nvml : public DeviceSource {
     view->celsius = number("nvmlDeviceGetTemperature", device, kTemperatureCore);
     view->clock_mhz = number("nvmlDeviceGetClockInfo", device, kClockSm);
     view->link_width = number("nvmlDeviceGetCurrPcieLinkWidth", device);
+    view->link_generation = number("nvmlDeviceGetCurrPcieLinkGeneration", device);
     auto* reasons = find<int(Device, std::uint64_t*)>(
         {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"});
     std::uint64_t bits = 0;
@@ -179,6 +183,21 @@ class Nvml : public DeviceSource {
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
     if (remap != nullptr && remap(device, &corrected, &uncorrected, &pending, &failed) == kSuccess)
       view->remap_pending = pending + failed;
+    else  // boards before Ampere
+      view->remap_pending = number("nvmlDeviceGetRetiredPagesPendingStatus", device);
+  }
+
+  /// Tensor units and the link. Boards without counters measure the link for 20 ms when they are asked, one
+  /// way at a time: one such question a look, by turns.
+  void read_counters(std::size_t i, DeviceView* view) {
+    const GpmReading reading = gpm_->read(devices_[i], i);
+    view->tensor_pct = reading.tensor_pct;
+    view->pcie_in = reading.pcie_in;
+    view->pcie_out = reading.pcie_out;
+    if (!std::isnan(reading.pcie_in) || i != turn_ / 2) return;
+    const unsigned way = turn_ % 2;
+    (way == kPcieIn ? view->pcie_in : view->pcie_out) =
+        1024 * number("nvmlDeviceGetPcieThroughput", devices_[i], way);
   }
 
   void read_memory(Device device, DeviceView* view) const {
@@ -262,11 +281,12 @@ class Nvml : public DeviceSource {
   }
 
   void* library_;
-  std::unique_ptr<NvmlTensor> tensor_;
+  std::unique_ptr<NvmlGpm> gpm_;
   EventSet events_ = nullptr;
   std::vector<Device> devices_;
   std::vector<DeviceView> fixed_;  // what cannot change
   std::vector<std::uint64_t> work_seen_us_;
+  std::size_t turn_ = 0;  // whose link is asked for: twice the device, and which way
 };
 
 }  // namespace

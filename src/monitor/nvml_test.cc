@@ -1,13 +1,16 @@
 // NVML against a made-up library (tests/fake_nvml.cc), whose scenario file says what each call answers.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/test_directory.h"
+#include "monitor/child_output.h"
 #include "monitor/devices.h"
 
 namespace eaglet::monitor {
@@ -60,6 +63,35 @@ TEST(Nvml, TensorUnitsBetweenTwoLooks) {
   (*source)->read(&second);
   EXPECT_DOUBLE_EQ(second.devices->front().tensor_pct, 37);
   EXPECT_TRUE(std::isnan(second.devices->back().tensor_pct)) << "a board without these counters";
+}
+
+TEST(Nvml, WhatCrossesTheLink) {
+  const std::string path = test_directory() + "/scenario";
+  std::ofstream(path)
+      << "device name=H200 busy=99 tensor=37 rx=4000 tx=100 gen=5 max_gen=5 width=16 max_width=16\n"
+         "device name=A100 busy=99 rx=2000000 tx=30000 gen=3 max_gen=4 width=8 max_width=16\n";
+  ::setenv("FAKE_NVML_SCENARIO", path.c_str(), 1);
+  auto source = open_nvml(EAGLET_FAKE_NVML);
+  ASSERT_TRUE(source.ok());
+  int in = 0, out = 0;
+  for (int look = 0; look < 8; ++look) {
+    RunView view;
+    (*source)->read(&view);
+    const DeviceView &counts = view.devices->front(), &measures = view.devices->back();
+    EXPECT_EQ(counts.link_generation, 5);
+    EXPECT_EQ(measures.max_link_generation, 4);
+    EXPECT_EQ(measures.link_width, 8);
+    if (look > 0) {
+      EXPECT_DOUBLE_EQ(counts.pcie_in, 4000.0 * 1024 * 1024) << "GPM counts in MiB/s";
+      EXPECT_DOUBLE_EQ(counts.pcie_out, 100.0 * 1024 * 1024);
+    }
+    EXPECT_TRUE(std::isnan(measures.pcie_in) || measures.pcie_in == 2000000.0 * 1024) << "kB/s";
+    EXPECT_TRUE(std::isnan(measures.pcie_out) || measures.pcie_out == 30000.0 * 1024);
+    in += !std::isnan(measures.pcie_in);
+    out += !std::isnan(measures.pcie_out);
+  }
+  EXPECT_EQ(in, 2) << "a question takes the driver 20 ms: one a look, by turns";
+  EXPECT_EQ(out, 2);
 }
 
 TEST(Nvml, WhoKeepsTheDeviceBusy) {
@@ -139,6 +171,67 @@ TEST(NvidiaSmi, ItsCsvIsTheFallBack) {
   EXPECT_EQ(view.devices->front().busy_pct, 91);
   EXPECT_EQ(view.device_processes->front().device, 0);
   EXPECT_FALSE(open_nvidia_smi("/nowhere/nvidia-smi").ok());
+}
+
+TEST(NvidiaSmi, SharesAndLinksComeWithTheNextAnswer) {
+  const std::string program = test_directory() + "/nvidia-smi";
+  std::ofstream(program)
+      << "#!/bin/sh\ncase \"$1\" in --query-gpu*pcie*) echo 'Field \"pcie.link\" is not a valid field'; exit "
+         "2;;\n"
+         "--query-gpu*) echo 'index, uuid, name, utilization.gpu [%]'; echo '0, GPU-x, A100, 91 %'; echo '1, "
+         "GPU-y, "
+         "A100, 0 %';;\n"
+         "--query-compute*) echo 'pid, used_gpu_memory [MiB], gpu_uuid'; echo '4711, 100 MiB, GPU-x'\n"
+         "echo '99, 7 MiB, GPU-x'; echo '5, 7 MiB, GPU-y';;\n"
+         "pmon) echo '# gpu         pid   type     sm    mem    enc    dec    command '\n"
+         "echo '# Idx           #    C/G      %      %      %      %    name '\n"
+         "echo '    0       4711     C     83     40      -      -    python '\n"
+         "echo '    0         99     C      -      -      -      -    python '\n"
+         "echo '    1          -     -      -      -      -      -    -      ';;\n"
+         "dmon) printf '# gpu   rxpci   txpci \\n# Idx    MB/s    MB/s \\n    0    1200      35 \\n    1     "
+         "  -       - \\n';;"
+         " esac\n";
+  ASSERT_EQ(::chmod(program.c_str(), 0755), 0);
+  NvidiaSmiPace pace;
+  pace.ask_every_seconds = 0;
+  auto source = open_nvidia_smi(program, pace);
+  ASSERT_TRUE(source.ok());
+  RunView first, second;
+  (*source)->read(&first);  // the second answer: opening asked for the first one
+  (*source)->read(&second);
+  ASSERT_EQ(second.device_processes->size(), 3u);
+  EXPECT_EQ(second.device_processes->at(0).busy_pct, 83);
+  EXPECT_EQ(second.device_processes->at(1).busy_pct, 0) << "another one ran, this one did not";
+  EXPECT_TRUE(std::isnan(second.device_processes->at(2).busy_pct)) << "of this device nothing is told";
+  EXPECT_EQ(second.devices->front().pcie_in, 1200e6);
+  EXPECT_EQ(second.devices->front().pcie_out, 35e6);
+  EXPECT_TRUE(std::isnan(second.devices->back().pcie_in));
+  EXPECT_EQ(second.devices->front().busy_pct, 91) << "a driver that does not know the fields of the link";
+}
+
+TEST(ChildOutput, WhatHangsIsEndedAndWhatIsLeftTooIsOurs) {
+  ChildOutput child;
+  std::string text;
+  EXPECT_FALSE(child.start({"/nowhere/program"}));
+  EXPECT_FALSE(child.finish(1, &text));
+  ASSERT_TRUE(child.start({"sh", "-c", "echo one; sleep 60"}));
+  EXPECT_FALSE(child.start({"true"})) << "one at a time";
+  const double begin = monotonic_seconds();
+  EXPECT_FALSE(child.finish(0.3, &text));
+  EXPECT_LT(monotonic_seconds() - begin, 5);
+  EXPECT_EQ(text, "one\n");
+  text.clear();
+  ASSERT_TRUE(child.start({"sh", "-c", "echo two; exit 3"}));
+  EXPECT_FALSE(child.finish(10, &text)) << "it failed";
+  ASSERT_TRUE(child.start({"echo", "three"}));
+  text.clear();
+  EXPECT_TRUE(child.finish(10, &text));
+  EXPECT_EQ(text, "three\n");
+  {
+    ChildOutput left;
+    ASSERT_TRUE(left.start({"sleep", "60"}));
+  }
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "no child is left";
 }
 
 }  // namespace

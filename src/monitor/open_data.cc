@@ -2,6 +2,7 @@
 
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -38,6 +39,18 @@ std::string mapped_path(std::string_view line) {
 }
 
 }  // namespace
+
+bool DataLookPause::over(double now, std::size_t processes) {
+  constexpr double kFirstSeconds = 30, kMostSeconds = 600;
+  if (processes > most_processes_) {
+    most_processes_ = processes;
+    pause_seconds_ = std::min(pause_seconds_, kFirstSeconds);
+  }
+  if (now - last_ < pause_seconds_) return false;
+  last_ = now;
+  pause_seconds_ = std::clamp(2 * pause_seconds_, kFirstSeconds, kMostSeconds);
+  return true;
+}
 
 std::string network_filesystem(const std::string& path) {
   struct Kind {

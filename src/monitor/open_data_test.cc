@@ -56,6 +56,20 @@ TEST(OpenData, WhatTheRunWritesIsNoData) {
   EXPECT_EQ(find_open_data(ProcReader(written), {}, "/out").folder, "");
 }
 
+TEST(OpenData, AsLongAsNothingIsFoundLooksBecomeRare) {
+  DataLookPause pause;
+  const auto looks = [&](double from, double to, std::size_t processes) {
+    std::vector<double> times;
+    for (double now = from; now < to; ++now)
+      if (pause.over(now, processes)) times.push_back(now);
+    return times;
+  };
+  EXPECT_EQ(looks(0, 600, 3), (std::vector<double>{0, 30, 90, 210, 450}));
+  EXPECT_EQ(looks(600, 3000, 3), (std::vector<double>{930, 1530, 2130, 2730}));
+  EXPECT_EQ(looks(3000, 3200, 7), (std::vector<double>{3000, 3060, 3180})) << "its loaders have begun";
+  EXPECT_EQ(looks(3200, 3500, 5), (std::vector<double>{3420})) << "fewer are nothing new";
+}
+
 TEST(OpenData, FileSystems) {
   EXPECT_EQ(network_filesystem("/proc"), "");
   EXPECT_EQ(network_filesystem("/no/such/place"), "");

@@ -24,11 +24,14 @@ double ticks_per_second() {
 }
 
 /// "name: 123 kB" or "name 123": the number in a kernel table of lines.
-double table_number(const std::string& text, std::string_view name) {
-  for (const std::string_view line : split(text, '\n')) {
-    if (!starts_with(line, name)) continue;
-    const auto parts = words(line.substr(name.size()));
-    if (!parts.empty()) return number(parts.front()).value_or(kNotKnown);
+double table_number(std::string_view text, std::string_view name) {
+  for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    if (at > 0 && text[at - 1] != '\n') continue;
+    const std::string_view line = text.substr(at + name.size(), text.find('\n', at) - at - name.size());
+    const std::size_t begin = line.find_first_not_of(" \t");
+    if (begin == std::string_view::npos) continue;
+    const std::string_view value = line.substr(begin, line.find_first_of(" \t", begin) - begin);
+    return number(value).value_or(kNotKnown);
   }
   return kNotKnown;
 }
@@ -111,12 +114,20 @@ std::vector<std::int64_t> ProcReader::all_pids() const {
   return pids;
 }
 
-std::optional<ProcessView> ProcReader::basics(std::int64_t pid) const {
-  const std::string text = read_small(fmt::format("{}/{}/stat", roots_.proc, pid));
+std::string_view ProcReader::table(std::int64_t pid, KeptTables::Table which, KeptTables* kept,
+                                   std::string* scratch) const {
+  if (kept != nullptr) return kept->read(roots_.proc, pid, which);
+  *scratch = read_small(fmt::format("{}/{}/{}", roots_.proc, pid, KeptTables::name(which)));
+  return *scratch;
+}
+
+std::optional<ProcessView> ProcReader::basics(std::int64_t pid, KeptTables* kept) const {
+  std::string scratch;
+  const std::string_view text = table(pid, KeptTables::Table::kStat, kept, &scratch);
   // The name may hold blanks and brackets: the fields begin after the last one.
   const std::size_t open = text.find('('), close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos || close < open) return std::nullopt;
-  const auto fields = words(std::string_view(text).substr(close + 1));
+  const auto fields = words(text.substr(close + 1));
   if (fields.size() < 22) return std::nullopt;
   const auto field = [&](std::size_t n) {
     return number(fields[n - 3]).value_or(kNotKnown);
@@ -142,24 +153,27 @@ std::string ProcReader::command(std::int64_t pid) const {
   return text;
 }
 
-void ProcReader::details(ProcessView* process) const {
-  const std::string base = fmt::format("{}/{}/", roots_.proc, process->pid);
-  if (process->command.empty()) process->command = command(process->pid);
+void ProcReader::details(ProcessView* process, KeptTables* kept) const {
+  using Table = KeptTables::Table;
+  const std::int64_t pid = process->pid;
+  if (process->command.empty()) process->command = command(pid);
   if (process->command.empty()) process->command = "[" + process->name + "]";
   if (process->rank < 0) process->rank = rank_of_command(process->command);
-  const std::string io = read_small(base + "io");
-  if (!io.empty()) {
+  std::string scratch;
+  if (const std::string_view io = table(pid, Table::kIo, kept, &scratch); !io.empty()) {
     process->read_chars = table_number(io, "rchar:");
     process->write_chars = table_number(io, "wchar:");
     process->read_bytes = table_number(io, "read_bytes:");
     process->write_bytes = table_number(io, "write_bytes:");
   }
-  const std::string schedule = read_small(base + "schedstat");
-  if (const auto parts = words(schedule); parts.size() >= 2)
+  if (const auto parts = words(table(pid, Table::kSchedule, kept, &scratch)); parts.size() >= 2)
     process->run_wait_seconds = number(parts[1]).value_or(kNotKnown) / 1e9;
-  process->wait_place = std::string(trim(read_small(base + "wchan")));
+  process->wait_place = std::string(trim(table(pid, Table::kWaitPlace, kept, &scratch)));
   if (process->wait_place == "0") process->wait_place.clear();
-  process->swap_bytes = table_number(read_small(base + "status"), "VmSwap:") * 1024;
+}
+
+double ProcReader::swapped_bytes(std::int64_t pid) const {
+  return table_number(read_small(fmt::format("{}/{}/status", roots_.proc, pid)), "VmSwap:") * 1024;
 }
 
 std::map<std::string, std::string> ProcReader::environment(std::int64_t pid) const {

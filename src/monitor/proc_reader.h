@@ -4,8 +4,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "monitor/kept_tables.h"
 #include "monitor/view.h"
 
 namespace eaglet::monitor {
@@ -23,10 +25,13 @@ class ProcReader {
   const HostRoots& roots() const { return roots_; }
 
   std::vector<std::int64_t> all_pids() const;
-  /// State, parents, CPU time, start: one small file. nullopt when the process is gone.
-  std::optional<ProcessView> basics(std::int64_t pid) const;
-  /// Adds what costs more files: command line, I/O counters, run-queue wait, wait place, swap.
-  void details(ProcessView* process) const;
+  /// State, parents, CPU time, start: one small file. nullopt when the process is gone. `kept`: for who asks
+  /// each second.
+  std::optional<ProcessView> basics(std::int64_t pid, KeptTables* kept = nullptr) const;
+  /// Adds what costs more files: command line, I/O counters, run-queue wait, wait place.
+  void details(ProcessView* process, KeptTables* kept = nullptr) const;
+  /// What of it is swapped out: its table is the dearest one.
+  double swapped_bytes(std::int64_t pid) const;
   /// Start values of the environment; empty when it may not be read. Values that look like secrets are
   /// hidden.
   std::map<std::string, std::string> environment(std::int64_t pid) const;
@@ -51,6 +56,9 @@ class ProcReader {
 
  private:
   void read_cgroup(std::int64_t pid, HostView* host) const;
+  /// The table's text; what it was read into, when nothing is kept, is `scratch`.
+  std::string_view table(std::int64_t pid, KeptTables::Table which, KeptTables* kept,
+                         std::string* scratch) const;
   HostRoots roots_;
 };
 

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/test_directory.h"
+#include "monitor/kept_tables.h"
 #include "monitor/orphans.h"
 #include "monitor/port_look.h"
 #include "monitor/proc_reader.h"
@@ -84,6 +86,65 @@ TEST(ProcReader, AMadeUpTree) {
   EXPECT_FALSE(reader.basics(12).has_value()) << "half a file is a process that vanished";
   EXPECT_FALSE(reader.basics(99).has_value());
   EXPECT_EQ(run_tree({10}, reader), (std::vector<std::int64_t>{10, 11}));
+}
+
+TEST(KeptTables, TheSameAsOpenedAnew) {
+  const ProcReader reader;
+  KeptTables kept;
+  const pid_t child = ::fork();
+  if (child == 0)
+    while (true) ::pause();
+  for (int look = 0; look < 3; ++look) {
+    auto anew = reader.basics(child), again = reader.basics(child, &kept);
+    ASSERT_TRUE(anew && again);
+    reader.details(&*anew);
+    reader.details(&*again, &kept);
+    EXPECT_EQ(again->pid, child);
+    EXPECT_EQ(again->name, anew->name);
+    EXPECT_EQ(again->start_time, anew->start_time);
+    EXPECT_EQ(again->parent, ::getpid());
+    EXPECT_EQ(again->write_chars, anew->write_chars);
+    EXPECT_EQ(again->command, anew->command);
+  }
+  EXPECT_EQ(kept.open(), 4u) << "stat, io, schedstat and wchan";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(reader.basics(child, &kept))
+      << "a kept descriptor is no other process, whoever has the number";
+  kept.forget(child);
+  EXPECT_EQ(kept.open(), 0u);
+}
+
+TEST(KeptTables, AMadeUpTreeIsNotKept) {
+  const HostRoots roots = made_up_tree();
+  const ProcReader reader(roots);
+  KeptTables kept;
+  auto process = reader.basics(10, &kept);
+  ASSERT_TRUE(process);
+  reader.details(&*process, &kept);
+  EXPECT_EQ(process->read_chars, 5000);
+  EXPECT_EQ(process->run_wait_seconds, 2);
+  EXPECT_EQ(process->wait_place, "futex_wait_queue");
+  EXPECT_EQ(kept.open(), 0u);
+  std::filesystem::remove_all(roots.proc + "/10");
+  EXPECT_FALSE(reader.basics(10, &kept));
+}
+
+TEST(KeptTables, NoMoreThanHalfOfWhatTheProgramMayOpen) {
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {14, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  KeptTables kept;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  const ProcReader reader;
+  for (const std::int64_t pid : {::getpid(), ::getppid(), pid_t{1}}) {
+    auto process = reader.basics(pid, &kept);
+    ASSERT_TRUE(process) << pid;
+    reader.details(&*process, &kept);
+    EXPECT_EQ(process->pid, pid);
+  }
+  EXPECT_EQ(kept.open(), 7u);
 }
 
 TEST(ProcReader, LimitsOfAContainer) {

@@ -92,6 +92,25 @@ DataSeen good_data() {
   return data;
 }
 
+void add_size(std::vector<Scenario>* all) {
+  all->push_back(fault("a third of the states is missing", "warn, data_size", "data_size", Level::kWarn, 0,
+                       15, with({{"data_bytes", 80200000.0 * 57344 * 0.66}})));
+}
+
+void add_alerts(std::vector<Scenario>* all) {
+  const auto raised = [](const char* level) {
+    return [=](double t, RunView* view, RunSeries* series) {
+      if (t >= 300) series->alerts = {{level, "grad norm", "88 at rank 2", 300, view->wall - (t - 300)}};
+    };
+  };
+  all->push_back(fault(
+      "the trainer raises an error in Trackio", "crit, alert", "alert", Level::kCrit, 300, 15,
+      [](double, Second*) {}, raised("error")));
+  all->push_back(fault(
+      "the trainer warns in Trackio", "warn, alert", "alert", Level::kWarn, 300, 15, [](double, Second*) {},
+      raised("warn")));
+}
+
 void add_declared(std::vector<Scenario>* all) {
   Scenario good = fault("everything told, nothing wrong", nullptr, "", Level::kOk, 0, 0, with(Json::object()),
                         data_seen(good_data()));
@@ -222,6 +241,8 @@ void add_learning(std::vector<Scenario>* all) {
 std::vector<Scenario> configuration_scenarios() {
   std::vector<Scenario> all;
   add_declared(&all);
+  add_alerts(&all);
+  add_size(&all);
   add_data(&all);
   return all;
 }

@@ -116,6 +116,37 @@ void add_devices(std::vector<Scenario>* all) {
                          first(view).link_width = 8;
                          first(view).max_link_width = 16;
                        }));
+  all->push_back({.name = "rank 2 never came to its GPU",
+                  .fault = "crit, rank_memory",
+                  .fault_at = 150,
+                  .named_within = 60,
+                  .length = 270,
+                  .run =
+                      [](double t, Second* s) {
+                        if (t < 150) return load(s, t);
+                        spin(s);
+                        s->odd_rank = 2;
+                        s->odd_cores = 0.001;
+                        s->odd_busy = 0;
+                      },
+                  .named = [](const Verdict& v) { return warned(v, "rank_memory", Level::kCrit); },
+                  .touch =
+                      [](double, RunView* view, RunSeries*) {
+                        std::erase_if(*view->device_processes,
+                                      [](const DeviceProcess& p) { return p.pid == 102; });
+                        view->devices->at(2).used_bytes = 5e8;
+                      }});
+  all->push_back(fault("its link at PCIe generation 1 of 5", "warn, link", "link", Level::kWarn, 65,
+                       [=](double, RunView* view, RunSeries*) {
+                         first(view).link_generation = 1;
+                         first(view).max_link_generation = 5;
+                       }));
+  all->push_back(fault("the link carries all it can", "warn, pcie", "pcie", Level::kWarn, 65,
+                       [=](double, RunView* view, RunSeries*) {
+                         first(view).link_width = first(view).max_link_width = 16;
+                         first(view).link_generation = first(view).max_link_generation = 4;
+                         first(view).pcie_in = 26e9;  // of 31.5
+                       }));
   all->push_back(fault("20 GB of a GPU belong to nobody", "warn, stale_memory", "stale_memory", Level::kWarn,
                        5, [=](double, RunView* view, RunSeries*) {
                          first(view).reserved_bytes = 5e8;

@@ -253,6 +253,15 @@ inline void load(Second* s, double t) {
 }
 
 /// `judged` (may be null): gets the names of all that warned or was critical.
+/// What somebody who was woken up is to type.
+inline void expect_a_command(const Verdict& verdict) {
+  const std::string first = verdict.next.substr(0, verdict.next.find(' '));
+  const std::set<std::string> programs = {"eaglet", "py-spy", "kill", "nvidia-smi", "grep", "ps",   "df",
+                                          "cat",    "ls",     "ss",   "dmesg",      "tail", "start"};
+  EXPECT_TRUE(programs.count(first) != 0) << "no command: " << verdict.next << "\nfor " << verdict.headline;
+  EXPECT_EQ(verdict.next.find('{'), std::string::npos) << verdict.next;
+}
+
 inline void run_replays(const std::vector<Scenario>& scenarios, std::set<std::string>* judged) {
   const auto docs = read_file(EAGLET_TESTDATA "/../docs/watch.md");
   ASSERT_TRUE(docs.ok());
@@ -269,6 +278,7 @@ inline void run_replays(const std::vector<Scenario>& scenarios, std::set<std::st
       const Verdict verdict = make_verdict(world.series(), Thresholds());
       for (const Judgement& j : verdict.judgements)
         if (judged != nullptr && (j.level == Level::kWarn || j.level == Level::kCrit)) judged->insert(j.name);
+      if (verdict.level == Level::kWarn || verdict.level == Level::kCrit) expect_a_command(verdict);
       const bool begun = scenario.fault != nullptr && t >= scenario.fault_at;
       if (begun && named < 0 && scenario.named(verdict)) named = t - scenario.fault_at;
       const bool alarm = verdict.level == Level::kCrit || verdict.level == Level::kWarn ||

@@ -87,6 +87,13 @@ std::vector<std::pair<std::string, std::string>> command_flags(const std::string
 RunConfig::RunConfig(const RunSeries& series) {
   if (series.config && series.config->is_object()) read_json(*series.config, "train_config.json");
   if (series.log_known) read_log(series.log);
+  read_processes(series);
+  // Last: what a tracker was told may be what was meant, not what came of it.
+  if (series.tracker_config && series.tracker_config->is_object())
+    read_json(*series.tracker_config, "Trackio");
+}
+
+void RunConfig::read_processes(const RunSeries& series) {
   if (series.views.empty() || !series.views.back().processes) return;
   const Roles roles = roles_of(series.views.back());
   const auto& all = *series.views.back().processes;

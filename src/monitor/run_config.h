@@ -17,7 +17,7 @@ class RunConfig {
 
   std::optional<double> number(const std::string& key) const;
   std::optional<std::string> text(const std::string& key) const;
-  /// Where the value came from: "train_config.json", "log", "command line".
+  /// Where the value came from: "train_config.json", "log", "command line", "Trackio".
   std::string source(const std::string& key) const;
   bool empty() const { return values_.empty(); }
 
@@ -31,6 +31,7 @@ class RunConfig {
   void set(const std::string& key, const std::string& value, const std::string& source);
   void read_json(const Json& json, const std::string& source);
   void read_log(const LogFacts& log);
+  void read_processes(const RunSeries& series);
   void read_command(const std::string& command);
   struct Value {
     std::string text, source;

@@ -93,6 +93,8 @@ class EndRule {
       cause += fmt::format("; resume from {}", v_.resume_step);
       if (v_.lost_steps >= 0)
         cause += fmt::format(", {} step{} lost", v_.lost_steps, v_.lost_steps == 1 ? "" : "s");
+    } else if (series_.views.back().files && a_.last_step > 0) {
+      cause += "; no checkpoint is among its files";
     }
     v_.next = dead_next();
     return done(RunState::kDead, cause);
@@ -189,7 +191,7 @@ class EndRule {
       return "eaglet orphans (proof), then end them by id: kill" + pids;
     }
     if (v_.resume_step >= 0) return "start the same command again; it resumes from " + v_.resume_path;
-    return series_.log_path.empty() ? "" : "tail -50 " + series_.log_path;
+    return series_.log_path.empty() ? "eaglet orphans" : "tail -50 " + series_.log_path;
   }
 
   const RunSeries& series_;

@@ -245,10 +245,34 @@ class StateRule {
     }
     if (odd != nullptr && a_.ranks.size() > 1)
       cause += fmt::format("; suspect rank {} (pid {})", odd->rank, odd->pid);
-    if (!std::isnan(v_.silent_seconds)) cause += "; no progress for " + human_duration(v_.silent_seconds);
-    v_.next =
-        fmt::format("py-spy dump --pid {} (or gdb -p {}), then restart from the last checkpoint", pid, pid);
+    if (!std::isnan(v_.silent_seconds))
+      cause += fmt::format("; no progress for {}, {} allowed", human_duration(v_.silent_seconds),
+                           human_duration(v_.allowed_seconds));
+    v_.next = stacks_command(pid) + ", then " + restart_text();
     return done(RunState::kStalled, cause);
+  }
+
+  /// Whose stacks tell: of one that waits for data a loader's first.
+  std::string stacks_command(std::int64_t pid) const {
+    if (pid < 0) return "eaglet doctor PID (find it with: pgrep -af train)";
+    const auto& processes = series_.views.back().processes;
+    if (!spinning(a_, t_) && odd_rank(a_, t_) == nullptr && !a_.roles.workers.empty() && processes)
+      return fmt::format("py-spy dump --pid {} (a loader), py-spy dump --pid {} (a rank)",
+                         (*processes)[a_.roles.workers.front()].pid, pid);
+    return fmt::format("py-spy dump --pid {} (or gdb -p {})", pid, pid);
+  }
+
+  /// From where, and what that costs: whoever restarts at night wants to know before.
+  std::string restart_text() {
+    if (const CheckpointSeen* newest = newest_whole_checkpoint(a_); newest != nullptr) {
+      v_.resume_step = newest->step;
+      v_.resume_path = newest->path;
+      if (a_.last_step >= newest->step) v_.lost_steps = a_.last_step - newest->step;
+      return fmt::format("restart from {} ({} steps lost)", newest->path,
+                         std::max<std::int64_t>(0, v_.lost_steps));
+    }
+    if (series_.views.back().files) return "restart (no checkpoint is among its files)";
+    return "restart from the last checkpoint";
   }
 
   std::string stall_cause() {

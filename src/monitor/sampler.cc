@@ -8,20 +8,19 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/files.h"
 #include "monitor/activity.h"
 #include "monitor/data_look.h"
-#include "monitor/open_data.h"
 #include "monitor/port_look.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
 namespace {
 
-constexpr double kScanEverySeconds = 5, kFilesEverySeconds = 5, kDataEverySeconds = 30,
-                 kConfigSettlesSeconds = 10;
+constexpr double kScanEverySeconds = 5, kInsideEverySeconds = 30, kConfigSettlesSeconds = 10;
 constexpr double kDenseSeconds = 60, kSparseSeconds = 10, kKeptSeconds = 900;
 constexpr std::size_t kMostFiles = 4000;
 
@@ -118,61 +117,48 @@ void Sampler::sample() {
   thin_views(&series_.views);
 }
 
-void Sampler::read_processes(RunView* view) {
-  const bool scan = view->monotonic >= next_scan_;
-  if (scan) {
-    next_scan_ = view->monotonic + kScanEverySeconds;
-    std::vector<std::int64_t> roots = target_.roots;
-    roots.insert(roots.end(), tree_.begin(), tree_.end());  // those whose parent died stay ours
-    const auto tree = run_tree(roots, reader_);
-    tree_ = std::set<std::int64_t>(tree.begin(), tree.end());
+void Sampler::find_tree(double now) {
+  next_scan_ = now + kScanEverySeconds;
+  std::vector<std::int64_t> roots = target_.roots;
+  roots.insert(roots.end(), tree_.begin(), tree_.end());  // those whose parent died stay ours
+  const auto tree = run_tree(roots, reader_);
+  std::set<std::int64_t> before = std::exchange(tree_, std::set<std::int64_t>(tree.begin(), tree.end()));
+  for (const std::int64_t pid : before) {
+    if (tree_.count(pid) != 0) continue;
+    tables_of_processes_.forget(pid);
+    known_.erase(pid);
   }
+}
+
+void Sampler::read_processes(RunView* view) {
+  scanned_ = view->monotonic >= next_scan_;
+  if (scanned_) find_tree(view->monotonic);
   std::vector<ProcessView> processes;
   const double up = reader_.uptime_seconds();
   static const double ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
   for (auto it = tree_.begin(); it != tree_.end();) {
-    auto process = reader_.basics(*it);
+    auto process = reader_.basics(*it, &tables_of_processes_);
     Known& known = known_[*it];
     if (!process || (!std::isnan(known.start_time) && known.start_time != process->start_time)) {
+      tables_of_processes_.forget(*it);
       known_.erase(*it);  // gone, or its number was given to another
       it = tree_.erase(it);
       continue;
     }
     process->elapsed_seconds = up - process->start_time / ticks;
-    if (std::isnan(known.start_time) || scan) {
-      known.start_time = process->start_time;
-      known.command = reader_.command(*it);
-      const auto environment = reader_.environment(*it);
-      if (const auto found = environment.find("EAGLET_RUN_ID"); found != environment.end())
-        known.run_id = found->second;
-      for (const char* name : {"RANK", "LOCAL_RANK"})
-        if (const auto found = environment.find(name); found != environment.end() && known.rank < 0)
-          known.rank = whole_number(found->second).value_or(-1);
-      if (const auto found = environment.find("CUDA_VISIBLE_DEVICES"); found != environment.end())
-        visible_devices_.insert(found->second);
-      for (const auto& file : reader_.open_files(*it)) {
-        known.files_known = true;
-        known.holds_device = known.holds_device || is_device_file(file.path);
-      }
-      // The launcher's says less than a rank's.
-      if (series_.environment.empty() ||
-          (environment.count("RANK") != 0 && series_.environment.count("RANK") == 0))
-        series_.environment = environment;
-      first_start_ = std::isnan(first_start_) ? process->start_time / ticks
-                                              : std::min(first_start_, process->start_time / ticks);
-      if (std::isnan(series_.run_began)) series_.run_began = view->wall - process->elapsed_seconds;
-    }
+    if (std::isnan(known.start_time) || scanned_) look_closer(*view, &*process, &known);
     process->command = known.command;
     process->rank = known.rank;
     process->run_id = known.run_id;
     process->holds_device = known.holds_device;
     process->files_known = known.files_known;
-    reader_.details(&*process);
+    process->swap_bytes = known.swap_bytes;
+    reader_.details(&*process, &tables_of_processes_);
     processes.push_back(std::move(*process));
     ++it;
   }
   // Until its first step the run may still wait for a port that somebody else has.
-  if (scan && series_.log.records == 0 && series_.log.last_step < 0)
+  if (scanned_ && series_.log.records == 0 && series_.log.last_step < 0)
     series_.port = look_at_port(reader_, series_.environment, tree_, first_start_ * ticks);
   // A log alone may be of a run on another machine: this one's memory says nothing about it.
   if (!log_only()) {
@@ -182,11 +168,52 @@ void Sampler::read_processes(RunView* view) {
   view->only_this_run = true;
 }
 
+/// What costs more, every few seconds; what only a process that runs can change, when it ran.
+void Sampler::look_closer(const RunView& view, ProcessView* process, Known* known) {
+  known->swap_bytes = reader_.swapped_bytes(process->pid);
+  const bool ran = process->cpu_seconds != known->cpu_seconds || process->name != known->name;
+  if (!ran && view.monotonic - known->looked_inside < kInsideEverySeconds) return;
+  known->looked_inside = view.monotonic;
+  known->cpu_seconds = process->cpu_seconds;
+  known->name = process->name;
+  look_inside(view, *process, known);
+}
+
+/// Command line, environment, open files.
+void Sampler::look_inside(const RunView& view, const ProcessView& process, Known* known) {
+  static const double ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const std::int64_t pid = process.pid;
+  known->start_time = process.start_time;
+  known->command = reader_.command(pid);
+  const auto environment = reader_.environment(pid);
+  if (const auto found = environment.find("EAGLET_RUN_ID"); found != environment.end())
+    known->run_id = found->second;
+  for (const char* name : {"RANK", "LOCAL_RANK"})
+    if (const auto found = environment.find(name); found != environment.end() && known->rank < 0)
+      known->rank = whole_number(found->second).value_or(-1);
+  if (const auto found = environment.find("CUDA_VISIBLE_DEVICES"); found != environment.end())
+    visible_devices_.insert(found->second);
+  opened_.push_back({pid, known->command, reader_.open_files(pid)});
+  for (const auto& file : opened_.back().files) {
+    known->files_known = true;
+    known->holds_device = known->holds_device || is_device_file(file.path);
+    if (file.writable && !target_.log_path.empty() && file.path == target_.log_path)
+      log_position_ = file.position;
+  }
+  // The launcher's says less than a rank's.
+  if (series_.environment.empty() ||
+      (environment.count("RANK") != 0 && series_.environment.count("RANK") == 0))
+    series_.environment = environment;
+  const double start = process.start_time / ticks;
+  first_start_ = std::isnan(first_start_) ? start : std::min(first_start_, start);
+  if (std::isnan(series_.run_began)) series_.run_began = view.wall - process.elapsed_seconds;
+}
+
 void Sampler::read_files(RunView* view) {
   // Files that appear later (log, output directory, status) are looked for at each scan.
-  if (view->monotonic >= next_files_) {
-    next_files_ = view->monotonic + kFilesEverySeconds;
-    find_files(reader_, {tree_.begin(), tree_.end()}, &target_);
+  if (scanned_) {
+    find_files(reader_, opened_, &target_);
+    opened_.clear();
     files_.clear();
     if (!target_.output_dir.empty()) list_files(target_.output_dir, 3, &files_);
     look_for_data(view->monotonic);
@@ -214,10 +241,8 @@ void Sampler::read_files(RunView* view) {
 /// Which data the run reads, and what that is. Files are opened as the run goes on: asked until some are
 /// seen.
 void Sampler::look_for_data(double now) {
-  if (series_.data_from.folder.empty() && now >= next_data_) {
-    next_data_ = now + kDataEverySeconds;
+  if (series_.data_from.folder.empty() && data_pause_.over(now, tree_.size()))
     series_.data_from = find_open_data(reader_, {tree_.begin(), tree_.end()}, target_.output_dir);
-  }
   if (!series_.views.empty())
     look_at_data(RunConfig(series_), files_, series_.data_from.folder, &series_.data);
 }
@@ -230,11 +255,11 @@ void Sampler::read_log(RunView* view) {
       series_.launch_record = std::move(*record);
     }
   read_text_log(view);
+  read_trackio(view->monotonic);
   if (series_.log.records > 0 || series_.log.bars > 0) return;
   // No metric in the text: the event files may have them, or the trainer's own tables.
   events_.poll(files_);
   if (!events_.any()) tables_.poll(files_);
-  if (!events_.any() && !tables_.any()) read_trackio(view->monotonic);
   if (!events_.any() && !tables_.any() && !trackio_.any()) return;
   LogFacts facts = events_.any() ? events_.facts() : tables_.any() ? tables_.facts() : trackio_.facts();
   facts.errors = series_.log.errors;
@@ -243,7 +268,7 @@ void Sampler::read_log(RunView* view) {
   series_.log = std::move(facts);
   series_.log_known = true;
   view->log.last_step = series_.log.last_step;
-  if (!trackio_.any()) return;
+  if (events_.any() || tables_.any()) return;
   view->log.metric_time = trackio_.newest_time();
   view->log.records = series_.log.records;
   if (view->log.known) return;
@@ -252,15 +277,21 @@ void Sampler::read_log(RunView* view) {
   view->log.mtime = trackio_.newest_time();
 }
 
-/// Asked again each few seconds: the file may come later than the run.
+/// The file may come later than the run. Where the text tells the metrics, a tracker's file must be the run's
+/// own for sure (open, or in its output directory); else the only one that changed since it began will do.
 void Sampler::read_trackio(double now) {
-  if (trackio_path_.empty() && now >= next_trackio_) {
-    next_trackio_ = now + kFilesEverySeconds;
-    trackio_path_ =
-        find_trackio_file(target_.databases, series_.environment, target_.output_dir, series_.run_began);
+  const bool text_tells = series_.log.records > 0;
+  if (now >= next_trackio_) {
+    next_trackio_ = now + (trackio_.any() && !text_tells ? 1 : kScanEverySeconds);
+    if (trackio_path_.empty()) {
+      const std::map<std::string, std::string> nothing;
+      trackio_path_ = find_trackio_file(target_.databases, text_tells ? nothing : series_.environment,
+                                        target_.output_dir, series_.run_began);
+    }
+    if (!trackio_path_.empty()) trackio_.poll(trackio_path_);
+    series_.alerts = trackio_.alerts();
+    series_.tracker_config = trackio_.config();
   }
-  if (trackio_path_.empty()) return;
-  trackio_.poll(trackio_path_);
   if (!trackio_.trouble().empty())
     series_.log_read_note = "Trackio's " + trackio_path_ + " is not read: " + trackio_.trouble();
 }
@@ -280,6 +311,7 @@ void Sampler::read_text_log(RunView* view) {
   series_.log_path = target_.log_path;
   series_.log_read_note = log_->note();
   view->log = log_->moment();
+  view->log.position = log_position_;
 }
 
 void Sampler::read_config() {

@@ -9,6 +9,7 @@
 #include "monitor/event_tail.h"
 #include "monitor/log_tail.h"
 #include "monitor/metric_tables.h"
+#include "monitor/open_data.h"
 #include "monitor/own_devices.h"
 #include "monitor/proc_reader.h"
 #include "monitor/slow_signals.h"
@@ -38,7 +39,11 @@ class Sampler {
   void forget_history();
 
  private:
+  struct Known;
+  void find_tree(double now);
   void read_processes(RunView* view);
+  void look_closer(const RunView& view, ProcessView* process, Known* known);
+  void look_inside(const RunView& view, const ProcessView& process, Known* known);
   void read_files(RunView* view);
   void look_for_data(double now);
   void read_log(RunView* view);
@@ -47,9 +52,11 @@ class Sampler {
   void read_config();
   struct Known {  // what does not change in a process's life
     double start_time = kNotKnown;
-    std::string command, run_id;
+    std::string name, command, run_id;
     std::int64_t rank = -1;
     bool holds_device = false, files_known = false;
+    double swap_bytes = kNotKnown;
+    double looked_inside = kNotKnown, cpu_seconds = kNotKnown;  // when last, and what it had used by then
   };
 
   Target target_;
@@ -68,7 +75,12 @@ class Sampler {
   std::set<std::int64_t> tree_;
   std::map<std::int64_t, Known> known_;
   std::vector<FileView> files_;
-  double next_scan_ = -1, next_files_ = -1, next_data_ = -1, next_trackio_ = -1;
+  KeptTables tables_of_processes_;
+  std::vector<ProcessOpen> opened_;  // of those that were looked into since the last look for files
+  bool scanned_ = false;
+  double log_position_ = kNotKnown;  // of the descriptor by which the run writes its log
+  double next_scan_ = -1, next_trackio_ = -1;
+  DataLookPause data_pause_;
 };
 
 /// Drops views that are too old, and of those of the minutes before the last one all but one in ten seconds.

@@ -1,5 +1,6 @@
 #include "monitor/saved_tables.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "monitor/text_scan.h"
@@ -101,6 +102,10 @@ void set_gpu_cell(const std::string& column, std::string_view cell, DeviceView* 
     device->link_width = with_unit(cell);
   else if (column == "pcie.link.width.max")
     device->max_link_width = with_unit(cell);
+  else if (column == "pcie.link.gen.current" || column == "pcie.link.gen.gpucurrent")
+    device->link_generation = with_unit(cell);
+  else if (column == "pcie.link.gen.max")
+    device->max_link_generation = with_unit(cell);
   else if (column == "ecc.errors.uncorrected.volatile.total")
     device->ecc_uncorrected = with_unit(cell);
   else if (column == "mig.mode.current")
@@ -181,6 +186,59 @@ std::vector<DeviceProcess> read_compute_apps(std::string_view text, const std::v
     if (process.pid >= 0) found.push_back(process);
   }
   return found;
+}
+
+namespace {
+
+/// Lines of `nvidia-smi pmon` and `dmon`: names in a line that begins with "# gpu", units in the one below
+/// it.
+template <class OnRow>
+void read_mon_table(std::string_view text, OnRow on_row) {
+  std::vector<std::string_view> columns;
+  for (std::string_view line : split(text, '\n')) {
+    line = trim(line);
+    if (starts_with(line, "#")) {
+      const auto names = words(line.substr(1));
+      if (!names.empty() && names.front() == "gpu") columns = names;
+      continue;
+    }
+    const auto cells = words(line);
+    if (cells.size() < 2 || columns.empty()) continue;
+    const auto cell = [&](std::string_view name) {
+      for (std::size_t i = 0; i < columns.size() && i < cells.size(); ++i)
+        if (columns[i] == name) return cells[i];
+      return std::string_view();
+    };
+    on_row(whole_number(cells[0]).value_or(-1), cell);
+  }
+}
+
+}  // namespace
+
+void read_pmon(std::string_view text, std::vector<DeviceProcess>* processes) {
+  std::vector<std::int64_t> told;  // devices of which some process has a figure: the others did not run
+  read_mon_table(text, [&](std::int64_t device, const auto& cell) {
+    const auto pid = whole_number(cell("pid"));
+    const auto share = number(cell("sm"));
+    if (!pid || !share || !(*share >= 0 && *share <= 100)) return;
+    told.push_back(device);
+    for (DeviceProcess& process : *processes)
+      if (process.pid == *pid && process.device == device) process.busy_pct = *share;
+  });
+  for (DeviceProcess& process : *processes)
+    if (std::isnan(process.busy_pct) && std::find(told.begin(), told.end(), process.device) != told.end())
+      process.busy_pct = 0;
+}
+
+void read_dmon_link(std::string_view text, std::vector<DeviceView>* devices) {
+  constexpr double kMB = 1e6;
+  read_mon_table(text, [&](std::int64_t index, const auto& cell) {
+    for (DeviceView& device : *devices) {
+      if (device.index != index) continue;
+      device.pcie_in = number(cell("rxpci")).value_or(kNotKnown) * kMB;
+      device.pcie_out = number(cell("txpci")).value_or(kNotKnown) * kMB;
+    }
+  });
 }
 
 std::vector<FileView> read_file_list(std::string_view text) {

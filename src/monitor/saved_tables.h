@@ -18,6 +18,11 @@ std::vector<ProcessView> read_ps(std::string_view text);
 std::vector<DeviceView> read_gpu_csv(std::string_view text);
 /// nvidia-smi --query-compute-apps=pid,used_gpu_memory,gpu_uuid --format=csv, or with gpu_index.
 std::vector<DeviceProcess> read_compute_apps(std::string_view text, const std::vector<DeviceView>& devices);
+/// `nvidia-smi pmon -s u`: how much of the time each of these processes kept its GPU busy. "-" is no figure,
+/// as is more than 100.
+void read_pmon(std::string_view text, std::vector<DeviceProcess>* processes);
+/// `nvidia-smi dmon -s t`: what crosses each device's link.
+void read_dmon_link(std::string_view text, std::vector<DeviceView>* devices);
 /// Lines of "mtime,size,path"; mtime is an ISO time or seconds since 1970.
 std::vector<FileView> read_file_list(std::string_view text);
 

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/test_directory.h"
 #include "monitor/draft_cost.h"
+#include "monitor/next_command.h"
 #include "monitor/saved_tables.h"
 #include "monitor/verdict.h"
 #include "monitor/verdict_text.h"
@@ -77,6 +78,61 @@ TEST(Case16, OneViewIsNotEnoughUnlessTheRunIsGone) {
   EXPECT_STREQ(state_word(judge({kCase16 + "g/t0"}).state.state), "DEAD");
 }
 
+TEST(Case16, WhatToDoNext) {
+  const Verdict b = judge({kCase16 + "b"}), c = judge({kCase16 + "c"}), d = judge({kCase16 + "d"});
+  EXPECT_NE(b.headline.find("no progress for 40m20s, 1m"), std::string::npos) << b.headline;
+  EXPECT_EQ(b.next.find("py-spy dump --pid 4103 (or gdb -p 4103), then restart"), 0u) << b.next;
+  EXPECT_EQ(
+      c.next,
+      "py-spy dump --pid 4200 (a loader), py-spy dump --pid 4101 (a rank), then restart (no checkpoint is "
+      "among its files)");
+  EXPECT_NE(d.headline.find("no checkpoint is among its files"), std::string::npos) << d.headline;
+}
+
+TEST(Case16, AStalledRunSaysWhatARestartCosts) {
+  auto series = read_saved_views({kCase16 + "b"});
+  ASSERT_TRUE(series.ok());
+  for (RunView& view : series->views)
+    for (const char* file : {"run/checkpoint-500/model.safetensors", "run/checkpoint-1000/model.safetensors"})
+      view.files->push_back({series->views.front().wall - 9000, 9e9, file});
+  const Verdict verdict = make_verdict(*series, Thresholds());
+  EXPECT_NE(verdict.next.find("restart from run/checkpoint-1000 (190 steps lost)"), std::string::npos)
+      << verdict.next;
+  EXPECT_EQ(verdict.state.resume_step, 1000);
+}
+
+TEST(Case16, ALogThatItsFileSystemShowsLate) {
+  auto series = read_saved_views({kCase16 + "a"});
+  ASSERT_TRUE(series.ok());
+  series->views.front().log.position = 1000;
+  series->views.back().log.position = 9192;
+  const Verdict verdict = make_verdict(*series, Thresholds());
+  EXPECT_NE(verdict.state.silence.find("wrote 8.19 kB into it"), std::string::npos) << verdict.state.silence;
+  EXPECT_EQ(verdict.state.silence.find("buffered"), std::string::npos);
+}
+
+TEST(NextCommand, WhereACauseIsToBeSeen) {
+  RunSeries series;
+  Activity activity;
+  Judgement j = configuration_judgement("packing", Level::kWarn, "");
+  series.name = "a run";
+  series.live = true;
+  EXPECT_EQ(next_command(j, series, activity), "eaglet doctor 'a run' --all") << "nothing is known";
+  series.log_path = "/x/my log's.txt";
+  EXPECT_EQ(next_command(j, series, activity),
+            "grep -n -i -E 'pack|seq.?len|batch' '/x/my log'\\''s.txt' | head");
+  series.config_path = "/x/run.yaml";
+  EXPECT_EQ(next_command(j, series, activity), "grep -n -i -E 'pack|seq_len|batch' /x/run.yaml");
+  j.name = "speed";
+  activity.ranks.emplace_back().pid = 7;
+  EXPECT_EQ(next_command(j, series, activity), "eaglet doctor 7 --all") << "no GPU, no nvidia-smi";
+  activity.devices_known = true;
+  EXPECT_EQ(next_command(j, series, activity), "nvidia-smi dmon -s pucm -c 5");
+  series.live = false;
+  j.name = "no such judgement";
+  EXPECT_EQ(next_command(j, series, activity), "eaglet doctor --all --snapshots FOLDERS");
+}
+
 TEST(Case16, OrphansAndWhatTheyHold) {
   const Verdict verdict = judge({kCase16 + "d"});
   ASSERT_EQ(verdict.state.orphans.size(), 2u);
@@ -113,7 +169,8 @@ TEST(Section0, SecondRunIsNotPacked) {
           "35,446 batches = 95 % of 37,312 samples: not packed (fill 26 %, 74 % of the work is padding)"),
       std::string::npos)
       << verdict.headline;
-  EXPECT_NE(verdict.next.find("about 9,300 batches, 3.8x fewer steps"), std::string::npos) << verdict.next;
+  EXPECT_EQ(first_thing_to_do(verdict), "restart with packing: about 9,300 batches, 3.8x fewer steps");
+  EXPECT_EQ(verdict.next.find("grep -n -i -E 'pack|seq_len|batch' "), 0u) << verdict.next;
   EXPECT_NE(find(verdict, "parameters")->reason.find("1.1909 B trainable of 2.5947 B"), std::string::npos);
   EXPECT_EQ(find(verdict, "parameters")->level, Level::kOk);
   EXPECT_NE(find(verdict, "gpu_memory")->reason.find("max_seq_len 8192 -> 16384 would fit"),

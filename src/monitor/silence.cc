@@ -74,6 +74,12 @@ std::string explain_silence(const RunSeries& series, const Activity& activity, P
   if (series.log.lines > 0 && series.log.warning_seen && !series.log.info_seen && series.log.records == 0)
     return fmt::format("log silent{}: warnings but not one INFO record, logging was never set to INFO",
                        since);
+  const double ahead = series.views.back().log.position - series.views[activity.first_view].log.position;
+  if (ahead > 0)
+    return fmt::format(
+        "log silent{}: the run wrote {} into it within {}, which its file system does not show yet (a "
+        "network?)",
+        since, human_bytes(ahead), human_duration(activity.span_seconds));
   const double written = written_by_rank0(series, activity);
   if (unbuffered(series)) {
     if (written > 0) return fmt::format("log silent{}: the run writes, but not to this file", since);

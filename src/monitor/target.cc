@@ -203,7 +203,10 @@ Result<Target> resolve_target(const std::string& text, const ProcReader& reader)
     found = by_name(text, reader);
   }
   if (!found.ok()) return found;
-  find_files(reader, run_tree(found->roots, reader), &*found);
+  std::vector<ProcessOpen> tree;
+  for (const std::int64_t pid : run_tree(found->roots, reader))
+    tree.push_back({pid, reader.command(pid), reader.open_files(pid)});
+  find_files(reader, tree, &*found);
   return found;
 }
 
@@ -281,17 +284,22 @@ std::string file_behind_pipe(const std::string& pipe, const ProcReader& reader) 
   return {};
 }
 
-/// `asked`: pipes that were followed already; a hundred processes share one, and following it looks at all
-/// that run.
-void take_open_files(const ProcReader& reader, std::int64_t pid, Target* target,
-                     std::set<std::string>* asked) {
-  for (const auto& file : reader.open_files(pid)) {
+/// Following a pipe looks at all that run, and a hundred processes may share one: the one who reads it may
+/// open its file a moment later, not more.
+bool worth_following(const std::string& pipe, Target* target) {
+  constexpr int kMostTimes = 3;
+  return starts_with(pipe, "pipe:") && ++target->pipes[pipe] <= kMostTimes;
+}
+
+void take_open_files(const ProcReader& reader, const ProcessOpen& process, std::set<std::string>* asked,
+                     Target* target) {
+  for (const auto& file : process.files) {
     std::string path = file.path;
     constexpr std::string_view kDeleted = " (deleted)";
     const bool deleted =
         path.size() > kDeleted.size() && path.substr(path.size() - kDeleted.size()) == kDeleted;
     const bool output = file.fd == 1 || file.fd == 2;
-    if (output && target->log_path.empty() && starts_with(path, "pipe:") && asked->insert(path).second)
+    if (output && target->log_path.empty() && asked->insert(path).second && worth_following(path, target))
       target->log_path = file_behind_pipe(path, reader);
     if (path.front() != '/' || !file.writable || starts_with(path, "/dev/")) continue;
     if (output && deleted) target->log_deleted = true;
@@ -311,28 +319,32 @@ void take_open_files(const ProcReader& reader, std::int64_t pid, Target* target,
   }
 }
 
-void take_flags(const ProcReader& reader, std::int64_t pid, Target* target) {
-  const std::string base = reader.working_directory(pid);
-  for (const auto& [key, value] : command_flags(reader.command(pid))) {
+void take_flags(const ProcReader& reader, const ProcessOpen& process, Target* target) {
+  std::string base;  // asked for when it is needed
+  const auto absolute = [&](const std::string& path) {
+    if (base.empty()) base = reader.working_directory(process.pid);
+    return absolute_path(path, base);
+  };
+  for (const auto& [key, value] : command_flags(process.command)) {
     const bool output = key == "output_dir" || key == "save_path" || key == "save_dir" ||
                         key == "checkpoint_dir" || key == "output" || key == "default_root_dir";
     if (output && target->output_dir.empty()) {
-      const std::string path = absolute_path(value, base);
+      const std::string path = absolute(value);
       if (is_directory(path)) target->output_dir = path;
     }
     if (key == "config" && target->config_path.empty() && value.size() > 5 &&
         value.substr(value.size() - 5) == ".json")
-      target->config_path = absolute_path(value, base);
+      target->config_path = absolute(value);
   }
 }
 
 }  // namespace
 
-void find_files(const ProcReader& reader, const std::vector<std::int64_t>& tree, Target* target) {
+void find_files(const ProcReader& reader, const std::vector<ProcessOpen>& processes, Target* target) {
   std::set<std::string> asked;
-  for (const std::int64_t pid : tree) {
-    take_open_files(reader, pid, target, &asked);
-    take_flags(reader, pid, target);
+  for (const ProcessOpen& process : processes) {
+    take_open_files(reader, process, &asked, target);
+    take_flags(reader, process, target);
   }
   const std::string beside = std::filesystem::path(target->log_path).parent_path().string() + "/launch.json";
   if (target->launch_path.empty() && !target->log_path.empty() && path_exists(beside))

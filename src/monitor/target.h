@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,14 @@ struct Target {
   std::string log_path, output_dir, config_path, status_path, launch_path;
   std::vector<std::string> databases;  // SQLite files its processes have open for writing
   bool log_deleted = false;            // the log was removed while open
+  std::map<std::string, int> pipes;    // followed in vain, and how often
+};
+
+/// What a process was started as, and has open.
+struct ProcessOpen {
+  std::int64_t pid = -1;
+  std::string command;
+  std::vector<ProcReader::OpenFile> files;
 };
 
 /// What `text` means: a process id, a run directory, a log file, or a name (a run id of `eaglet launch`, else
@@ -27,8 +36,8 @@ Result<Target> resolve_target(const std::string& text, const ProcReader& reader)
 std::vector<std::int64_t> run_tree(const std::vector<std::int64_t>& roots, const ProcReader& reader);
 
 /// Fills log, output directory, configuration and status file from the open files, flags and working
-/// directory of the tree.
-void find_files(const ProcReader& reader, const std::vector<std::int64_t>& tree, Target* target);
+/// directory of processes of the run.
+void find_files(const ProcReader& reader, const std::vector<ProcessOpen>& processes, Target* target);
 /// The same from a directory alone.
 void find_files_in(const std::string& directory, Target* target);
 

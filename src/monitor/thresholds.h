@@ -21,12 +21,14 @@ struct Thresholds {
   double settle_seconds = 30, artifact_seconds = 120, orphan_age_seconds = 10;
   double stale_gpu_bytes = 1e9, memory_change_bytes = 64e6;
   double shared_busy_warn = 10;  // percent of a GPU's time that another program may take
+  double pcie_warn = 0.7;        // of what the link carries one way; packets have heads, so nothing reaches 1
   double disk_free_checkpoints = 2, disk_free_warn = 0.10;
   double memory_crit = 0.95, shm_crit = 0.90, gpu_memory_warn = 0.97, gpu_memory_room = 0.6;
   double run_wait_warn = 0.20, throttled_warn = 0.10;
   double memory_pressure_warn = 0.10;  // of the time something waits for memory to be freed
   double peak_tflops = 0;              // of one rank's device, for MFU; 0: by the device's name
   double mfu_warn = 0.15, mfu_power_factor = 3;
+  double data_size_warn = 0.25;
   double fill_warn = 0.7, fill_headline = 0.5, coverage_warn = 0.95;
   double first_loss_lo = 0.85, first_loss_hi = 1.25, warm_loss_max = 0.6;
   double trend_points = 10, trend_steps = 300, diverge_factor = 1.3, diverge_points = 50;
@@ -39,6 +41,7 @@ struct Thresholds {
   double rank_gone_seconds = 15;  // ranks that end do not all end at once
   double launch_core = 0.85;      // a rank that keeps one core this busy is bound by its own launches
   double plateau_steps = 1000, plateau_gain = 0.005, clip_share = 0.9;
+  double alert_seconds = 600;  // so long an alert of the trainer's own code is news
   double served_min = 1.2, trained_min = 2, accuracy_steps = 500, accuracy_min = 0.1;
 };
 

@@ -15,6 +15,8 @@ namespace eaglet::monitor {
 namespace {
 
 constexpr int kMostRows = 20000;  // at one look; the rest comes with the next one
+constexpr int kMostAlerts = 20;
+constexpr std::size_t kMostAlertBytes = 300;
 
 /// Time and size, of the file and of its writer's log.
 std::string state_of(const std::string& path) {
@@ -51,6 +53,15 @@ std::vector<std::pair<std::string, double>> scalars_of(std::string_view text) {
   return scalars;
 }
 
+/// Text of other people for one line of ours.
+std::string one_line(std::string_view text) {
+  std::string line(text.substr(0, kMostAlertBytes));
+  for (char& c : line)
+    if (c == '\n' || c == '\r' || c == '\t') c = ' ';
+  line = without_controls(line);
+  return std::string(trim(line));
+}
+
 std::string member_of(const std::map<std::string, std::string>& environment, const char* name) {
   const auto it = environment.find(name);
   return it == environment.end() ? std::string() : it->second;
@@ -62,6 +73,8 @@ void TrackioTail::begin(const std::string& run) {
   run_ = run;
   last_id_ = "0";
   reader_ = LogReader();
+  alerts_.clear();
+  config_.reset();
   newest_time_ = kNotKnown;
   any_ = false;
 }
@@ -80,25 +93,56 @@ void TrackioTail::poll(const std::string& path) {
   Status status = file->select("SELECT run_name FROM metrics ORDER BY id DESC LIMIT 1", {},
                                [&](const SqliteFile::Row& row) { run = std::string(row[0]); });
   if (run != run_) begin(run);
+  if (status.ok()) status = read_metrics(*file);
+  if (!status.ok()) trouble_ = status.what();
+  read_alerts(*file);
+  if (!config_) read_config(*file);
+}
+
+Status TrackioTail::read_metrics(const SqliteFile& file) {
   std::string last = last_id_;
   int rows = 0;
-  if (status.ok())
-    status = file->select(
-        "SELECT id, step, timestamp, metrics FROM metrics WHERE run_name = ?1 AND id > CAST(?2 AS INTEGER) "
-        "ORDER BY id LIMIT CAST(?3 AS INTEGER)",
-        {run_, last_id_, std::to_string(kMostRows)}, [&](const SqliteFile::Row& row) {
-          last = std::string(row[0]);
-          ++rows;
-          const auto step = whole_number(row[1]);
-          if (!step || *step < 0) return;
-          const double time = iso_time(row[2]).value_or(kNotKnown);
-          reader_.add_scalars(*step, time, scalars_of(row[3]));
-          newest_time_ = time;
-          any_ = true;
-        });
+  Status status = file.select(
+      "SELECT id, step, timestamp, metrics FROM metrics WHERE run_name = ?1 AND id > CAST(?2 AS INTEGER) "
+      "ORDER BY id LIMIT CAST(?3 AS INTEGER)",
+      {run_, last_id_, std::to_string(kMostRows)}, [&](const SqliteFile::Row& row) {
+        last = std::string(row[0]);
+        ++rows;
+        const auto step = whole_number(row[1]);
+        if (!step || *step < 0) return;
+        const double time = iso_time(row[2]).value_or(kNotKnown);
+        reader_.add_scalars(*step, time, scalars_of(row[3]));
+        newest_time_ = time;
+        any_ = true;
+      });
   if (rows == kMostRows) read_.clear();  // go on with the next look
   last_id_ = last;
-  if (!status.ok()) trouble_ = status.what();
+  return status;
+}
+
+/// A file without that table is an older Trackio's: there are no alerts.
+void TrackioTail::read_alerts(const SqliteFile& file) {
+  alerts_.clear();
+  (void)file.select(
+      "SELECT level, title, text, step, timestamp FROM alerts WHERE run_name = ?1 ORDER BY id DESC LIMIT "
+      "CAST(?2 AS INTEGER)",
+      {run_, std::to_string(kMostAlerts)}, [&](const SqliteFile::Row& row) {
+        TrackerAlert alert;
+        alert.level = lower(row[0]);
+        alert.title = one_line(row[1]);
+        alert.text = one_line(row[2]);
+        alert.step = whole_number(row[3]).value_or(-1);
+        alert.time = iso_time(row[4]).value_or(kNotKnown);
+        alerts_.insert(alerts_.begin(), std::move(alert));
+      });
+}
+
+void TrackioTail::read_config(const SqliteFile& file) {
+  (void)file.select("SELECT config FROM configs WHERE run_name = ?1 ORDER BY id DESC LIMIT 1", {run_},
+                    [&](const SqliteFile::Row& row) {
+                      auto config = parse_json(std::string(row[0]));
+                      if (config.ok() && config->is_object()) config_ = std::move(*config);
+                    });
 }
 
 std::string find_trackio_file(const std::vector<std::string>& open_files,

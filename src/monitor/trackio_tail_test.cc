@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "base/test_directory.h"
+#include "monitor/run_config.h"
 #include "monitor/sqlite_file.h"
 
 namespace eaglet::monitor {
@@ -74,6 +75,29 @@ TEST(Trackio, TheNewestRunOfAProject) {
   EXPECT_EQ(facts.first_bad->step, 30) << "\"NaN\" is how it keeps one";
   EXPECT_EQ(facts.step_times.size(), 4u);
   EXPECT_EQ(tail.newest_time(), 1772615460);
+}
+
+TEST(Trackio, ItsConfigurationAndAlerts) {
+  TrackioTail tail;
+  tail.poll(kFile);
+  EXPECT_TRUE(tail.alerts().empty());
+  EXPECT_FALSE(tail.config()) << "a file without these tables";
+  tail.poll(std::string(EAGLET_TESTDATA) + "/watch/trackio/alerts.db");
+  ASSERT_TRUE(tail.config());
+  EXPECT_EQ((*tail.config())["max_seq_len"], 4096);
+  ASSERT_EQ(tail.alerts().size(), 2u) << "of this run, not of the one before it";
+  EXPECT_EQ(tail.alerts()[0].level, "info");
+  EXPECT_EQ(tail.alerts()[1].level, "error");
+  EXPECT_EQ(tail.alerts()[1].title, "loss went up");
+  EXPECT_EQ(tail.alerts()[1].text, "9.9 after 8.5, see the data of this step");
+  EXPECT_EQ(tail.alerts()[1].step, 20);
+  EXPECT_EQ(tail.alerts()[1].time, 1772615400);
+  RunSeries series;
+  series.tracker_config = tail.config();
+  EXPECT_EQ(RunConfig(series).number("max_seq_len"), 4096);
+  EXPECT_EQ(RunConfig(series).source("lr"), "Trackio");
+  series.config = Json{{"lr", 1e-4}};
+  EXPECT_EQ(RunConfig(series).number("lr"), 1e-4) << "what the run wrote itself is nearer";
 }
 
 TEST(Trackio, WhatCannotBeReadIsSaidAndTriedAgain) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "monitor/judges.h"
+#include "monitor/next_command.h"
 
 namespace eaglet::monitor {
 namespace {
@@ -57,10 +58,17 @@ void set_headline(const Thresholds& thresholds, Verdict* verdict) {
       if (j.name == "packing" && j.level == Level::kWarn && j.value < thresholds.fill_headline) first = &j;
   verdict->headline = std::string(layer_word(first->layer)) + ": " + first->reason;
   verdict->advice = first->advice;
-  if (!first->next.empty())
-    verdict->next = first->next;
-  else if (!first->advice.empty())
-    verdict->next = first->advice;
+  verdict->advice_leads = !first->own_next && !first->advice.empty();
+  verdict->next = first->next;
+}
+
+/// A bad finding that names no command gets the one by which its cause is to be seen.
+void add_next_commands(const RunSeries& series, Verdict* verdict) {
+  for (Judgement& j : verdict->judgements) {
+    j.own_next = !j.next.empty();
+    const bool bad = j.level == Level::kWarn || j.level == Level::kCrit;
+    if (bad && !j.own_next) j.next = next_command(j, series, verdict->activity);
+  }
 }
 
 /// What is worth a word in one line only when it is bad; --all tells it always.
@@ -91,18 +99,25 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
   const bool there = verdict.state.state != RunState::kDead && verdict.state.state != RunState::kFinished;
   if (there) append(&verdict.judgements, judge_hardware(whole));
   if (there) append(&verdict.judgements, judge_useful_work(whole));
+  if (there) append(&verdict.judgements, judge_link(whole));
   append(&verdict.judgements, judge_host(whole));
   append(&verdict.judgements, judge_slow(whole));
   append(&verdict.judgements, judge_configuration(whole));
   append(&verdict.judgements, judge_data(whole));
   append(&verdict.judgements, judge_learning(whole));
   append(&verdict.judgements, judge_outcome(whole));
+  append(&verdict.judgements, judge_alerts(whole));
   set_progress(series, config, &verdict);
   if (const double vocabulary = config.number("draft_vocab_size").value_or(0); vocabulary >= 2)
     verdict.uniform_loss = std::log(vocabulary);
+  add_next_commands(series, &verdict);
   for (const Judgement& j : verdict.judgements) verdict.level = worse(verdict.level, j.level);
   set_headline(thresholds, &verdict);
   return verdict;
+}
+
+const std::string& first_thing_to_do(const Verdict& verdict) {
+  return verdict.advice_leads ? verdict.advice : verdict.next;
 }
 
 int verdict_exit_code(const Verdict& verdict) {

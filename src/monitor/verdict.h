@@ -17,8 +17,10 @@ struct Verdict {
   Activity activity;
   Judgements judgements;  // by layer, in order
   Level level = Level::kUnknown;
-  std::string headline;  // after the state's word: the first bad layer, or what goes on
-  std::string advice, next;
+  std::string headline;       // after the state's word: the first bad layer, or what goes on
+  std::string advice;         // what to change; may be empty
+  std::string next;           // the next command to run
+  bool advice_leads = false;  // the headline is about what to change: the command only shows more of it
   std::int64_t step = -1, total_steps = 0;
   double eta_seconds = kNotKnown;
   LogFacts log;
@@ -31,6 +33,8 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds);
 
 /// 0 ok, 1 warn, 2 crit, 3 unknown.
 int verdict_exit_code(const Verdict& verdict);
+/// What the first line points to.
+const std::string& first_thing_to_do(const Verdict& verdict);
 /// The worst judgement of a layer; unknown when nothing of it is known.
 Level layer_level(const Verdict& verdict, Layer layer);
 /// One line for a layer: the worst finding, or what is well.

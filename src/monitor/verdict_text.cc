@@ -13,9 +13,14 @@ std::string facts_line(const Verdict& v) {
   std::string text = "run " + v.name;
   if (!v.activity.ranks.empty()) {
     text += fmt::format("  pid {}", v.activity.ranks.front().pid);
-    if (v.activity.ranks.size() > 1) text += fmt::format(" (+{} ranks)", v.activity.ranks.size() - 1);
-    if (!v.activity.roles.workers.empty())
-      text += fmt::format(" (+{} workers)", v.activity.roles.workers.size());
+    const std::size_t ranks = v.activity.ranks.size() - 1, workers = v.activity.roles.workers.size();
+    const auto more = [](std::size_t count, const char* name) {
+      return fmt::format("+{} {}{}", count, name, count == 1 ? "" : "s");
+    };
+    if (ranks > 0 && workers > 0)
+      text += " (" + more(ranks, "rank") + ", " + more(workers, "worker") + ")";
+    else if (ranks + workers > 0)
+      text += " (" + (ranks > 0 ? more(ranks, "rank") : more(workers, "worker")) + ")";
   }
   if (!std::isnan(v.up_seconds)) text += "  up " + human_duration(v.up_seconds);
   text += std::string("  phase ") + phase_word(v.state.phase);
@@ -127,7 +132,7 @@ Level state_level(RunState state) {
 std::string verdict_text(const Verdict& v, const Paint& paint, bool all_judgements) {
   const Level shown = state_level(v.state.state) == Level::kOk ? v.level : state_level(v.state.state);
   std::string out = paint(state_word(v.state.state), shown) + "  " + v.headline;
-  if (!v.next.empty()) out += "  ->  " + v.next;
+  if (const std::string& first = first_thing_to_do(v); !first.empty()) out += "  ->  " + first;
   out += "\n" + facts_line(v) + "\n";
   for (const Layer layer : kLayers) {
     const Level level = layer_level(v, layer);

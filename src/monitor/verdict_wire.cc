@@ -178,7 +178,8 @@ void verdict_fields(Io& io, Verdict& v) {
   io("name", v.name), io("wall", v.wall), io("up", v.up_seconds), state_fields(io, v.state);
   activity_fields(io, v.activity), io.list("judgements", v.judgements),
       io.choice("level", v.level, Level::kUnknown);
-  io("headline", v.headline), io("advice", v.advice), io("next", v.next), io("step", v.step);
+  io("headline", v.headline), io("advice", v.advice), io("next", v.next), io("step", v.step),
+      io("advice_leads", v.advice_leads);
   io("total_steps", v.total_steps), io("eta", v.eta_seconds), io("log_known", v.log_known);
   io("log_path", v.log_path), io("output_dir", v.output_dir), io("uniform_loss", v.uniform_loss),
       log_fields(io, v.log);

@@ -44,7 +44,9 @@ struct DeviceView {
   double celsius = kNotKnown, slowdown_celsius = kNotKnown;
   double clock_mhz = kNotKnown, max_clock_mhz = kNotKnown;
   double tensor_pct = kNotKnown;
-  double link_width = kNotKnown, max_link_width = kNotKnown;
+  double link_width = kNotKnown, max_link_width = kNotKnown;  // PCIe lanes
+  double link_generation = kNotKnown, max_link_generation = kNotKnown;
+  double pcie_in = kNotKnown, pcie_out = kNotKnown;  // bytes/s, from the machine and to it
   double ecc_uncorrected = kNotKnown, remap_pending = kNotKnown;
   std::optional<std::uint64_t> slow_reasons;  // NVML's bits
   std::vector<std::int64_t> xids;
@@ -118,6 +120,13 @@ struct DataFrom {
   std::int64_t files = 0;          // of it, open or mapped at that moment
 };
 
+/// What the trainer's own code raised in its tracker.
+struct TrackerAlert {
+  std::string level, title, text;  // level: "info", "warn", "error"
+  std::int64_t step = -1;
+  double time = kNotKnown;  // seconds since 1970
+};
+
 /// The port by which ranks find each other, and who listens there (port_look.h).
 struct PortSeen {
   std::int64_t port = -1;    // MASTER_PORT of the run; -1: it has none, or not on this machine
@@ -164,6 +173,8 @@ struct RunSeries {
   std::string config_path;
   double config_mtime = kNotKnown;
   std::string config_error;                        // it is there and cannot be read as one
+  std::optional<Json> tracker_config;              // as it was given to its tracker
+  std::vector<TrackerAlert> alerts;                // the newest ones, oldest first
   std::map<std::string, std::string> environment;  // of rank 0, secrets left out
   std::optional<Json> launch_record;               // how a run of `eaglet launch` began and ended
   bool live = false;                               // from this machine now, not from saved views
