@@ -1,0 +1,27 @@
+#pragma once
+
+// What tests ask of the emulated device, and what its parts share. Kernels see cuda_runtime.h only.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emulation {
+
+/// The order of threads, blocks and streams follows from it.
+void set_seed(std::uint64_t seed);
+std::uint64_t seed();
+
+/// What went wrong on the device since the last reset(), in words; empty when nothing did. After a fault
+/// every call answers with an error, as on a device.
+const std::vector<std::string>& faults();
+/// Forgets faults, waiting work and memory that was not given back. Returns the number of forgotten
+/// allocations.
+int reset();
+/// Allocations that were not given back.
+int live_allocations();
+
+/// For the parts of the emulation: notes a fault. From within a kernel it also ends the launch.
+void fault(const std::string& what);
+
+}  // namespace emulation
