@@ -6,6 +6,7 @@
 
 #include "device/accelerator.h"
 #include "device/cuda_device.h"
+#include "device/cuda_product.h"
 #include "device/place.h"
 
 namespace eaglet {
@@ -64,6 +65,7 @@ class CudaDevice : public Accelerator {
  public:
   CudaDevice(std::string name, std::uint64_t bytes) : name_(std::move(name)), bytes_(bytes) {}
   ~CudaDevice() override {
+    close_products();
     unmake(&open_);
     open = nullptr;
   }
@@ -140,8 +142,11 @@ cudaStream_t stream() {
   return open->stream;
 }
 void note(cudaError_t error, const char* what) {
-  if (error == cudaSuccess || !open->failure.empty()) return;
-  open->failure = std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
+  if (error != cudaSuccess)
+    note_text(std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
+}
+void note_text(const std::string& failure) {
+  if (open->failure.empty()) open->failure = failure;
 }
 OpScratch op_scratch(std::uint64_t bytes) {
   return bytes <= kScratchBytes ? open->scratch : OpScratch{};
@@ -173,6 +178,7 @@ Result<std::unique_ptr<Accelerator>> open_cuda(int number) {
   auto device = std::make_unique<cuda::CudaDevice>(properties.name, properties.totalGlobalMem);
   error = device->start();
   if (error != cudaSuccess) return cuda::failed(error, "CUDA device " + std::to_string(number));
+  EAGLET_RETURN_IF_ERROR(cuda::open_products());
   return std::unique_ptr<Accelerator>(std::move(device));
 }
 

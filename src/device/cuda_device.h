@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "device/cuda_kernel.h"
@@ -15,6 +16,7 @@ namespace eaglet::cuda {
 cudaStream_t stream();
 /// Keeps the first failure for Accelerator::wait().
 void note(cudaError_t error, const char* what);
+void note_text(const std::string& failure);
 /// At least `bytes` of memory on the device, for one op until the next one runs; and as much that the host
 /// reads. nullptr when there is no more.
 struct OpScratch {

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 
 // The emulation (tests/cuda_emulation) brings its own forms of these.
@@ -37,6 +38,36 @@ __device__ __forceinline__ T block_sum(T value, T* partial) {
   sum = warp_sum(sum);
   __syncthreads();  // partial may be written again from here on
   return sum;
+}
+
+/// The largest of some values and where it is; of equal ones the first.
+struct Best {
+  float value;
+  std::int32_t at;
+};
+__device__ __forceinline__ Best no_best() {
+  return {-INFINITY, INT32_MAX};
+}
+__device__ __forceinline__ Best better(Best a, Best b) {
+  return b.value > a.value || (b.value == a.value && b.at < a.at) ? b : a;
+}
+__device__ __forceinline__ Best warp_best(Best mine) {
+  for (int bits = kWarp / 2; bits > 0; bits /= 2)
+    mine = better(
+        mine, {__shfl_xor_sync(kWholeWarp, mine.value, bits), __shfl_xor_sync(kWholeWarp, mine.at, bits)});
+  return mine;
+}
+/// Over a block, as block_sum().
+template <int kThreads>
+__device__ __forceinline__ Best block_best(Best mine, Best* partial) {
+  static_assert(kThreads % kWarp == 0 && kThreads <= kWarp * kWarp);
+  mine = warp_best(mine);
+  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = mine;
+  __syncthreads();
+  Best best = threadIdx.x % kWarp < kThreads / kWarp ? partial[threadIdx.x % kWarp] : no_best();
+  best = warp_best(best);
+  __syncthreads();
+  return best;
 }
 
 }  // namespace eaglet::cuda

@@ -61,6 +61,17 @@ TEST_F(RmsNormOnDevice, RowsMayLieApartAndBeNormedInPlace) {
       EXPECT_EQ(got[static_cast<std::size_t>(i * ldx + j)], x[static_cast<std::size_t>(i * ldx + j)]);
 }
 
+TEST_F(RmsNormOnDevice, EachArrayHasItsOwnDistance) {
+  const std::int64_t n = 5, width = 33, ldx = 50, ldy = 41;
+  const std::vector<float> x = random_floats(n * ldx, 1), w = random_floats(width, 2),
+                           before = random_floats(n * ldy, 3);
+  std::vector<float> wanted = before, inv_on_host(static_cast<std::size_t>(n));
+  rms_norm(n, width, x.data(), ldx, w.data(), kEps, wanted.data(), ldy, inv_on_host.data());
+  const DeviceFloats x_(x), w_(w), y(before), inv(n);
+  rms_norm(n, width, x_.data(), ldx, w_.data(), kEps, y.data(), ldy, inv.data());
+  EXPECT_LT(relative_difference(y.read(), wanted), 2e-7);
+}
+
 TEST_F(RmsNormOnDevice, GradientsAgreeWithTheComplexStepOfTheReference) {
   for (const Size& s : {Size{3, 5}, Size{2, 33}, Size{9, 7}}) {
     SCOPED_TRACE(testing::Message() << s.n << " rows of " << s.width);

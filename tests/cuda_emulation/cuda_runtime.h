@@ -203,6 +203,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 
 namespace emulation {
 
+/// Work that no kernel does, in the stream's order.
+cudaError_t queue_work(cudaStream_t stream, std::function<void()> work);
 /// Checks the shape, and every pointer argument of the kernel: it has to lie in live device memory, or be
 /// nullptr. Then queues it on the stream.
 cudaError_t queue_launch(const cudaLaunchConfig_t& config, const void* const* pointers, int num_pointers,

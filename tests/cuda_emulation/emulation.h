@@ -2,6 +2,7 @@
 
 // What tests ask of the emulated device, and what its parts share. Kernels see cuda_runtime.h only.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,7 +22,12 @@ int reset();
 /// Allocations that were not given back.
 int live_allocations();
 
-/// For the parts of the emulation: notes a fault. From within a kernel it also ends the launch.
+/// Handles, descriptors and layouts of cuBLASLt that were not destroyed.
+int live_library_objects();
+
+/// For the parts of the emulation: does all of it lie in live device memory?
+bool lies_in_device(const void* from, std::size_t bytes);
+/// Notes a fault. From within a kernel it also ends the launch.
 void fault(const std::string& what);
 
 }  // namespace emulation

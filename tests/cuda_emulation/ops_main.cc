@@ -25,6 +25,7 @@ class Emulated : public testing::Environment {
     eaglet::test::set_accelerator(nullptr);
     for (const std::string& fault : emulation::faults()) ADD_FAILURE() << fault;
     EXPECT_EQ(emulation::live_allocations(), 0);
+    EXPECT_EQ(emulation::live_library_objects(), 0);
   }
 };
 

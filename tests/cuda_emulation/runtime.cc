@@ -249,6 +249,13 @@ int reset() {
   return forgotten;
 }
 
+bool lies_in_device(const void* from, std::size_t bytes) {
+  return lies_in(from, bytes, false);
+}
+cudaError_t queue_work(cudaStream_t stream, std::function<void()> work) {
+  return queue(stream, {std::move(work)});
+}
+
 void name_next_launch(const char* name) {
   device().next_name = name;
 }
