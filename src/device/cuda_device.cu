@@ -13,14 +13,16 @@ namespace eaglet {
 namespace cuda {
 namespace {
 
-constexpr std::uint64_t kStagingBytes = std::uint64_t{4} << 20, kScratchBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kStagingBytes = std::uint64_t{4} << 20;
 
 // What is open; one device a process.
 struct Open {
   cudaStream_t stream = nullptr;
   cudaEvent_t staged[2] = {nullptr, nullptr};  // the copy out of that half is done
   char* staging[2] = {nullptr, nullptr};       // pinned
-  OpScratch scratch;
+  int half = 0;                                // filled next
+  void *scratch = nullptr, *host_scratch = nullptr;
+  std::uint64_t scratch_bytes = 0;
   std::string failure;
 };
 Open* open = nullptr;
@@ -45,15 +47,14 @@ cudaError_t make_open(Open* o) {
     if (make(&error, [&] { return cudaMallocHost(&memory, kStagingBytes); }))
       o->staging[half] = static_cast<char*>(memory);
   }
-  make(&error, [&] { return cudaMalloc(&o->scratch.device, kScratchBytes); });
-  make(&error, [&] { return cudaMallocHost(&o->scratch.host, kScratchBytes); });
+  make(&error, [&] { return cudaMallocHost(&o->host_scratch, kHostScratchBytes); });
   return error;
 }
 
 void unmake(Open* o) {
   if (o->stream != nullptr) cudaStreamSynchronize(o->stream);
-  cudaFree(o->scratch.device);
-  cudaFreeHost(o->scratch.host);
+  cudaFree(o->scratch);
+  cudaFreeHost(o->host_scratch);
   for (int half = 0; half < 2; ++half) {
     cudaFreeHost(o->staging[half]);
     if (o->staged[half] != nullptr) cudaEventDestroy(o->staged[half]);
@@ -95,20 +96,7 @@ class CudaDevice : public Accelerator {
     note(cudaStreamSynchronize(open_.stream), "cudaStreamSynchronize");
     note(cudaFree(memory), "cudaFree");
   }
-  // The host's memory may be pageable, so it goes through two pinned halves in turn: while one is copied out,
-  // the other is filled.
-  void to_device(void* to, const void* from, std::uint64_t bytes) override {
-    for (std::uint64_t done = 0; done < bytes; done += kStagingBytes) {
-      const std::uint64_t part = std::min(kStagingBytes, bytes - done);
-      char* half = open_.staging[half_];
-      note(cudaEventSynchronize(open_.staged[half_]), "copying to the device");
-      std::memcpy(half, static_cast<const char*>(from) + done, part);
-      note(cudaMemcpyAsync(static_cast<char*>(to) + done, half, part, cudaMemcpyHostToDevice, open_.stream),
-           "copying to the device");
-      note(cudaEventRecord(open_.staged[half_], open_.stream), "copying to the device");
-      half_ = 1 - half_;
-    }
-  }
+  void to_device(void* to, const void* from, std::uint64_t bytes) override { copy_in(to, from, bytes); }
   void to_host(void* to, const void* from, std::uint64_t bytes) override {
     for (std::uint64_t done = 0; done < bytes; done += kStagingBytes) {
       const std::uint64_t part = std::min(kStagingBytes, bytes - done);
@@ -133,7 +121,6 @@ class CudaDevice : public Accelerator {
   const std::string name_;
   const std::uint64_t bytes_;
   Open open_;
-  int half_ = 0;
 };
 
 }  // namespace
@@ -148,8 +135,34 @@ void note(cudaError_t error, const char* what) {
 void note_text(const std::string& failure) {
   if (open->failure.empty()) open->failure = failure;
 }
-OpScratch op_scratch(std::uint64_t bytes) {
-  return bytes <= kScratchBytes ? open->scratch : OpScratch{};
+
+void* op_scratch(std::uint64_t bytes) {
+  if (bytes <= open->scratch_bytes) return open->scratch;
+  note(cudaFree(open->scratch), "cudaFree");  // waits for the ops that use it
+  open->scratch = nullptr;
+  const cudaError_t error = cudaMalloc(&open->scratch, bytes);
+  note(error, "scratch memory of an op");
+  open->scratch_bytes = error == cudaSuccess ? bytes : 0;
+  return open->scratch;
+}
+void* host_scratch() {
+  return open->host_scratch;
+}
+
+// The host's memory may be pageable, so it goes through two pinned halves in turn: while one is copied out,
+// the other is filled.
+void copy_in(void* to, const void* from, std::uint64_t bytes) {
+  const char* const what = "copying to the device";
+  for (std::uint64_t done = 0; done < bytes; done += kStagingBytes) {
+    const std::uint64_t part = std::min(kStagingBytes, bytes - done);
+    char* half = open->staging[open->half];
+    note(cudaEventSynchronize(open->staged[open->half]), what);
+    std::memcpy(half, static_cast<const char*>(from) + done, part);
+    note(cudaMemcpyAsync(static_cast<char*>(to) + done, half, part, cudaMemcpyHostToDevice, open->stream),
+         what);
+    note(cudaEventRecord(open->staged[open->half], open->stream), what);
+    open->half = 1 - open->half;
+  }
 }
 
 }  // namespace cuda

@@ -17,25 +17,37 @@ cudaStream_t stream();
 /// Keeps the first failure for Accelerator::wait().
 void note(cudaError_t error, const char* what);
 void note_text(const std::string& failure);
-/// At least `bytes` of memory on the device, for one op until the next one runs; and as much that the host
-/// reads. nullptr when there is no more.
-struct OpScratch {
-  void* device = nullptr;
-  void* host = nullptr;
-};
-OpScratch op_scratch(std::uint64_t bytes);
+/// Memory on the device that belongs to one op until the next one runs; it grows to what the largest op
+/// wants. nullptr, which is noted, when the device has no more.
+void* op_scratch(std::uint64_t bytes);
+/// Pinned memory of the host, of at least kHostScratchBytes, for what an op brings back.
+inline constexpr std::uint64_t kHostScratchBytes = 64 << 10;
+void* host_scratch();
+/// Accelerator::to_device(): `from` may be changed when it returns.
+void copy_in(void* to, const void* from, std::uint64_t bytes);
 
-/// kernel<<<grid, threads>>>(arguments...) on stream(). `name` is told when it fails. The grid must not be
-/// empty: callers return before when there is nothing to do.
+/// kernel<<<grid, threads, shared_bytes>>>(arguments...) on stream(). `name` is told when it fails. The grid
+/// must not be empty: callers return before when there is nothing to do.
 template <class... Parameters, class... Arguments>
-void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
-            Arguments&&... arguments) {
+void launch_with_shared(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
+                        std::size_t shared_bytes, Arguments&&... arguments) {
+  constexpr std::size_t kUnasked = 48 << 10;  // what every kernel may have
   EAGLET_NAME_LAUNCH(name);
+  if (shared_bytes > kUnasked)
+    note(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
+         name);
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream();
   note(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name);
+}
+template <class... Parameters, class... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
+            Arguments&&... arguments) {
+  launch_with_shared(name, kernel, grid, threads, 0, std::forward<Arguments>(arguments)...);
 }
 
 /// Blocks that n items need at `each` a block, at most `most`: kernels walk on by whole grids.

@@ -11,6 +11,10 @@
 #ifndef EAGLET_SHARED_ARRAY
 /// type name[count] in the memory of the block.
 #define EAGLET_SHARED_ARRAY(type, name, count) __shared__ type name[count]
+/// name: the launch's dynamic shared memory, aligned to 16 bytes.
+#define EAGLET_DYNAMIC_SHARED(type, name)                                \
+  extern __shared__ __align__(16) unsigned char eaglet_dynamic_shared[]; \
+  type* const name = reinterpret_cast<type*>(eaglet_dynamic_shared)
 #define EAGLET_NAME_LAUNCH(name)
 #endif
 

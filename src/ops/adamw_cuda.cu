@@ -3,12 +3,14 @@
 #include "device/cuda_device.h"
 #include "ops/adamw_scalars.h"
 #include "ops/cuda_ops.h"
+#include "ops/cuda_square_sums.h"
 
 namespace eaglet::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr unsigned kNormBlocks = 1024;
+static_assert(kNormBlocks * sizeof(double) <= kHostScratchBytes);
 
 // All tensors of a contiguous block of parameters at once: nothing here knows where one ends.
 __global__ void adamw_update(std::int64_t n, float* w, const float* g, float* m, float* v, AdamwScalars s) {
@@ -25,7 +27,7 @@ __global__ void adamw_update(std::int64_t n, float* w, const float* g, float* m,
 }
 
 // One sum a block, in double; the grid is always the same, so is the order.
-__global__ void square_sums(std::int64_t n, const float* values, double* sums) {
+__global__ void sum_squares(std::int64_t n, const float* values, double* sums) {
   EAGLET_SHARED_ARRAY(double, partial, kThreads / kWarp);
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   double sum = 0;
@@ -44,20 +46,30 @@ void adamw(std::int64_t n, float* weights, const float* gradients, float* first_
          first_moment, second_moment, adamw_scalars(gradient_scale, learning_rate, update, options));
 }
 
+SquareSums square_sums(std::int64_t n, const float* values) {
+  SquareSums sums;
+  const unsigned blocks = blocks_for(n, kThreads, kNormBlocks);
+  if (blocks == 0) return sums;
+  sums.of_part = static_cast<double*>(op_scratch(kNormBlocks * sizeof(double)));
+  if (sums.of_part == nullptr) return sums;
+  sums.count = blocks;
+  launch("l2_norm", sum_squares, dim3(blocks), dim3(kThreads), n, values, sums.of_part);
+  return sums;
+}
+
 // Waits for the device: the caller needs the number now.
 double l2_norm(std::int64_t n, const float* values) {
-  const unsigned blocks = blocks_for(n, kThreads, kNormBlocks);
-  if (blocks == 0) return 0;
-  const std::uint64_t bytes = blocks * sizeof(double);
-  const OpScratch scratch = op_scratch(bytes);
-  launch("l2_norm", square_sums, dim3(blocks), dim3(kThreads), n, values,
-         static_cast<double*>(scratch.device));
-  note(cudaMemcpyAsync(scratch.host, scratch.device, bytes, cudaMemcpyDeviceToHost, stream()), "l2_norm");
+  if (n == 0) return 0;
+  const SquareSums sums = square_sums(n, values);
+  if (sums.count == 0) return std::nan("");
+  auto* on_host = static_cast<double*>(host_scratch());
+  note(cudaMemcpyAsync(on_host, sums.of_part, sums.count * sizeof(double), cudaMemcpyDeviceToHost, stream()),
+       "l2_norm");
   const cudaError_t error = cudaStreamSynchronize(stream());
   note(error, "l2_norm");
   if (error != cudaSuccess) return std::nan("");
   double total = 0;
-  for (unsigned b = 0; b < blocks; ++b) total += static_cast<const double*>(scratch.host)[b];
+  for (unsigned b = 0; b < sums.count; ++b) total += on_host[b];
   return std::sqrt(total);
 }
 

@@ -47,7 +47,8 @@ void add_column_sums(const char* name, std::int64_t n, std::int64_t width, const
   const unsigned across = blocks_for(width, kColumns);
   const std::int64_t parts =
       std::clamp<std::int64_t>(std::min(kBlocksWanted / across, n / kLeastRows), 1, kMostParts);
-  auto* partial = static_cast<float*>(op_scratch(static_cast<std::uint64_t>(4 * parts * width)).device);
+  auto* partial = static_cast<float*>(op_scratch(static_cast<std::uint64_t>(4 * parts * width)));
+  if (partial == nullptr) return;
   launch(name, sum_columns_by_part<Term>, dim3(across, static_cast<unsigned>(parts)),
          dim3(kColumns, kRowsAtOnce), n, width, term, partial);
   launch(name, add_parts, dim3(blocks_for(width, 128)), dim3(128), parts, width, partial, to);

@@ -21,5 +21,9 @@ decltype(eaglet::add_bias) add_bias;
 decltype(eaglet::bias_backward) bias_backward;
 decltype(eaglet::adamw) adamw;
 decltype(eaglet::l2_norm) l2_norm;
+decltype(eaglet::attention) attention;
+decltype(eaglet::attention_backward) attention_backward;
+decltype(eaglet::newton_schulz) newton_schulz;
+decltype(eaglet::muon) muon;
 
 }  // namespace eaglet::cuda

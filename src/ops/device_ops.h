@@ -2,7 +2,9 @@
 
 #include "device/place.h"
 #include "ops/adamw.h"
+#include "ops/attention.h"
 #include "ops/bias.h"
+#include "ops/muon.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
@@ -29,6 +31,10 @@ struct DeviceOps {
   decltype(&eaglet::bias_backward) bias_backward = nullptr;
   decltype(&eaglet::adamw) adamw = nullptr;
   decltype(&eaglet::l2_norm) l2_norm = nullptr;
+  decltype(&eaglet::attention) attention = nullptr;
+  decltype(&eaglet::attention_backward) attention_backward = nullptr;
+  decltype(&eaglet::newton_schulz) newton_schulz = nullptr;
+  decltype(&eaglet::muon) muon = nullptr;
 };
 
 /// Ops of the open device; set once by the backend, before its memory is used.

@@ -20,6 +20,10 @@ void use_cuda_ops() {
     o.bias_backward = &cuda::bias_backward;
     o.adamw = &cuda::adamw;
     o.l2_norm = &cuda::l2_norm;
+    o.attention = &cuda::attention;
+    o.attention_backward = &cuda::attention_backward;
+    o.newton_schulz = &cuda::newton_schulz;
+    o.muon = &cuda::muon;
     return o;
   }();
   set_device_ops(&ops);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,7 @@ class DeviceArray {
  public:
   explicit DeviceArray(const std::vector<T>& values) : count_(values.size()) {
     Result<void*> memory = accelerator()->take(count_ * sizeof(T));
-    EXPECT_TRUE(memory.ok());
+    if (!memory.ok()) throw std::runtime_error(memory.status().message());  // fails the test
     data_ = static_cast<T*>(*memory);
     accelerator()->to_device(data_, values.data(), count_ * sizeof(T));
   }

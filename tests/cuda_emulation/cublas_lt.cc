@@ -16,7 +16,7 @@ namespace eaglet::cublas_lt {
 namespace {
 
 constexpr std::uint64_t kAlgoMark = 0x616c676f;
-constexpr std::size_t kWorkspace = 1 << 20;
+constexpr std::size_t kWorkspace = 64 << 10;
 
 enum class Kind { kHandle, kDesc, kLayout, kPreference };
 

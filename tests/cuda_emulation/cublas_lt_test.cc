@@ -67,7 +67,7 @@ class StandIn : public testing::Test {
   void *handle_ = nullptr, *desc_ = nullptr, *a_layout_ = nullptr, *b_layout_ = nullptr, *d_layout_ = nullptr;
   void* preference_ = nullptr;
   float *a_ = nullptr, *b_ = nullptr, *d_ = nullptr, *workspace_ = nullptr;
-  std::size_t workspace_bytes_ = 1 << 20, given_bytes_ = 1 << 20;
+  std::size_t workspace_bytes_ = 64 << 10, given_bytes_ = 64 << 10;
   Heuristic chosen_ = {};
 };
 

@@ -3,6 +3,7 @@
 // What .cu files of ours use of CUDA, for the host's compiler: the same names, answered by the emulation
 // (docs/gpu.md). Found in place of the toolkit's header of this name because of the include path.
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -126,6 +127,8 @@ T __ldg(const T* from) {
   return *from;
 }
 inline void __threadfence() {}
+using std::max;
+using std::min;
 inline float rsqrtf(float x) {
   return 1.0f / std::sqrt(x);
 }
@@ -169,6 +172,7 @@ using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
 constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 struct cudaLaunchAttribute {};
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
@@ -185,6 +189,7 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 cudaError_t cudaMalloc(void** to, std::size_t bytes);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaMallocHost(void** to, std::size_t bytes);
@@ -207,8 +212,8 @@ namespace emulation {
 cudaError_t queue_work(cudaStream_t stream, std::function<void()> work);
 /// Checks the shape, and every pointer argument of the kernel: it has to lie in live device memory, or be
 /// nullptr. Then queues it on the stream.
-cudaError_t queue_launch(const cudaLaunchConfig_t& config, const void* const* pointers, int num_pointers,
-                         std::function<void()> thread);
+cudaError_t queue_launch(const void* kernel, const cudaLaunchConfig_t& config, const void* const* pointers,
+                         int num_pointers, std::function<void()> thread);
 
 template <class T>
 int note_pointer(const T& argument, const void** to) {
@@ -230,5 +235,6 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   std::apply(
       [&](const auto&... value) { ((count += emulation::note_pointer(value, pointers + count)), ...); },
       values);
-  return emulation::queue_launch(*config, pointers, count, [kernel, values] { std::apply(kernel, values); });
+  return emulation::queue_launch(reinterpret_cast<const void*>(kernel), *config, pointers, count,
+                                 [kernel, values] { std::apply(kernel, values); });
 }

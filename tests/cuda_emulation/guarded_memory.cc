@@ -8,7 +8,7 @@
 namespace emulation {
 namespace {
 
-constexpr std::size_t kPage = 4096, kAlign = 16;
+constexpr std::size_t kPage = 4096, kAlign = 16, kFilledWhole = 2 << 20;
 
 std::size_t up(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;
@@ -24,7 +24,10 @@ GuardedMemory::GuardedMemory(std::size_t bytes) : bytes_(bytes) {
   block_ = static_cast<char*>(block);
   data_ = block_ + kPage + pages - aligned;
   open();
-  std::memset(block_ + kPage, 0xff, pages);
+  // Of large memory only the ends: pages that nobody touched cost nothing to open and close.
+  const std::size_t filled = pages > kFilledWhole ? kPage : pages;
+  std::memset(block_ + kPage, 0xff, filled);
+  std::memset(block_ + kPage + pages - filled, 0xff, filled);
 }
 
 GuardedMemory::~GuardedMemory() {

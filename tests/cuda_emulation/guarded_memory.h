@@ -5,7 +5,7 @@
 namespace emulation {
 
 /// Memory whose end lies at a page that faults, and whose beginning follows one. Aligned to 16 bytes. Fresh
-/// bytes are 0xff: a NaN in fp32, bf16 and fp64.
+/// bytes are 0xff: a NaN in fp32, bf16 and fp64 (beyond 2 MiB only in the first and last page).
 class GuardedMemory {
  public:
   explicit GuardedMemory(std::size_t bytes);

@@ -58,6 +58,7 @@ struct Device {
   std::map<const char*, Allocation> allocations;  // by first byte
   std::vector<std::unique_ptr<CUstream_st>> streams;
   std::vector<std::unique_ptr<CUevent_st>> events;
+  std::map<const void*, std::size_t> shared_bytes;  // by kernel, where it was asked for
   const char* next_name = "kernel";
   int allocated = 0, open = 0;
   cudaError_t last_error = cudaSuccess;
@@ -268,10 +269,16 @@ unsigned ballot(unsigned mask, bool predicate, const char* what) {
   return bits;
 }
 
-cudaError_t queue_launch(const cudaLaunchConfig_t& config, const void* const* pointers, int num_pointers,
-                         std::function<void()> thread) {
+// Of one kernel: 48 KiB unless more was asked for.
+std::size_t most_shared_of(const void* kernel) {
+  const auto asked = device().shared_bytes.find(kernel);
+  return asked == device().shared_bytes.end() ? std::size_t{48} << 10 : asked->second;
+}
+
+cudaError_t queue_launch(const void* kernel, const cudaLaunchConfig_t& config, const void* const* pointers,
+                         int num_pointers, std::function<void()> thread) {
   constexpr unsigned kMostBlocks = 0x7fffffff, kMostBlocksYz = 65535, kMostThreads = 1024, kMostThreadsZ = 64;
-  constexpr std::size_t kMostShared = 48 << 10;  // more has to be asked for
+  const std::size_t most_shared = most_shared_of(kernel);
   const std::string name = device().next_name;
   const dim3 &g = config.gridDim, &b = config.blockDim;
   if (g.x == 0 || g.y == 0 || g.z == 0 || g.x > kMostBlocks || g.y > kMostBlocksYz || g.z > kMostBlocksYz)
@@ -279,7 +286,7 @@ cudaError_t queue_launch(const cudaLaunchConfig_t& config, const void* const* po
   if (b.x == 0 || b.y == 0 || b.z == 0 || b.x > kMostThreads || b.y > kMostThreads || b.z > kMostThreadsZ ||
       b.x * b.y * b.z > kMostThreads)
     return refuse(cudaErrorInvalidConfiguration, name + ": a block that no device takes");
-  if (config.dynamicSmemBytes > kMostShared)
+  if (config.dynamicSmemBytes > most_shared)
     return refuse(cudaErrorInvalidValue, name + ": more dynamic shared memory than a kernel gets unasked");
   for (int i = 0; i < num_pointers; ++i)
     if (pointers[i] != nullptr && !lies_in(pointers[i], 0, false))
@@ -321,6 +328,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   *free_bytes = *total_bytes = std::size_t{1} << 30;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
+  constexpr int kMost = 99 << 10;  // of compute capability 8.6, the smallest of those we compile for
+  if (value < 0 || value > kMost)
+    return emulation::refuse(cudaErrorInvalidValue, "more shared memory than every device has");
+  device().shared_bytes[kernel] = static_cast<std::size_t>(value);
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** to, std::size_t bytes) {
