@@ -110,21 +110,23 @@ class CommandLine {
   CommonFlags flags;
 
  private:
-  /// `help X` means `X --help`.
+  /// `help X` means `X --help`; common flags may stand before it.
   Status turn_help_into_flag(std::vector<std::string>* words) const {
-    if (words->empty() || words->front() != "help") return {};
-    if (words->size() == 1) {
-      *words = {"--help"};
+    std::size_t at = 0;
+    while (at < words->size() && (*words)[at].rfind("--", 0) == 0)
+      at += (*words)[at] == "--progress" || (*words)[at] == "--color" ? 2 : 1;
+    if (at >= words->size() || (*words)[at] != "help") return {};
+    const std::string topic = at + 1 < words->size() ? (*words)[at + 1] : std::string();
+    words->resize(at);
+    if (topic.empty()) {
+      words->push_back("--help");
       return {};
     }
-    const std::string topic = (*words)[1];
     bool known = topic == "completion";
     for (const CommandEntry& entry : program_.commands) known = known || topic == entry.name;
-    if (known) {
-      *words = {topic, "--help"};
-      return {};
-    }
-    return unknown_command(app_, topic);
+    if (!known) return unknown_command(app_, topic);
+    words->insert(words->end(), {topic, "--help"});
+    return {};
   }
 
   const Program& program_;

@@ -282,13 +282,14 @@ void Sampler::read_log(RunView* view) {
 void Sampler::read_trackio(double now) {
   const bool text_tells = series_.log.records > 0;
   if (now >= next_trackio_) {
-    next_trackio_ = now + (trackio_.any() && !text_tells ? 1 : kScanEverySeconds);
     if (trackio_path_.empty()) {
       const std::map<std::string, std::string> nothing;
       trackio_path_ = find_trackio_file(target_.databases, text_tells ? nothing : series_.environment,
                                         target_.output_dir, series_.run_began);
     }
     if (!trackio_path_.empty()) trackio_.poll(trackio_path_);
+    next_trackio_ =
+        now + (trackio_.any() && !text_tells ? 0 : kScanEverySeconds);  // each look while it is the log
     series_.alerts = trackio_.alerts();
     series_.tracker_config = trackio_.config();
   }
