@@ -53,6 +53,7 @@ cudaError_t make_open(Open* o) {
 
 void unmake(Open* o) {
   if (o->stream != nullptr) cudaStreamSynchronize(o->stream);
+  forget_device_block(o->scratch);
   cudaFree(o->scratch);
   cudaFreeHost(o->host_scratch);
   for (int half = 0; half < 2; ++half) {
@@ -138,11 +139,13 @@ void note_text(const std::string& failure) {
 
 void* op_scratch(std::uint64_t bytes) {
   if (bytes <= open->scratch_bytes) return open->scratch;
+  forget_device_block(open->scratch);
   note(cudaFree(open->scratch), "cudaFree");  // waits for the ops that use it
   open->scratch = nullptr;
   const cudaError_t error = cudaMalloc(&open->scratch, bytes);
   note(error, "scratch memory of an op");
   open->scratch_bytes = error == cudaSuccess ? bytes : 0;
+  if (error == cudaSuccess) note_device_block(open->scratch, bytes);  // ops call ops on it
   return open->scratch;
 }
 void* host_scratch() {

@@ -25,5 +25,7 @@ decltype(eaglet::attention) attention;
 decltype(eaglet::attention_backward) attention_backward;
 decltype(eaglet::newton_schulz) newton_schulz;
 decltype(eaglet::muon) muon;
+decltype(eaglet::head_loss) head_loss;
+decltype(eaglet::best_over_vocab) best_over_vocab;
 
 }  // namespace eaglet::cuda

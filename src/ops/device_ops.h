@@ -4,6 +4,7 @@
 #include "ops/adamw.h"
 #include "ops/attention.h"
 #include "ops/bias.h"
+#include "ops/head_loss.h"
 #include "ops/muon.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -35,6 +36,8 @@ struct DeviceOps {
   decltype(&eaglet::attention_backward) attention_backward = nullptr;
   decltype(&eaglet::newton_schulz) newton_schulz = nullptr;
   decltype(&eaglet::muon) muon = nullptr;
+  decltype(&eaglet::head_loss) head_loss = nullptr;
+  decltype(&eaglet::best_over_vocab) best_over_vocab = nullptr;
 };
 
 /// Ops of the open device; set once by the backend, before its memory is used.

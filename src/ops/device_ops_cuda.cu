@@ -1,3 +1,4 @@
+#include "device/device_products_cuda.h"
 #include "ops/cuda_ops.h"
 
 namespace eaglet {
@@ -24,9 +25,12 @@ void use_cuda_ops() {
     o.attention_backward = &cuda::attention_backward;
     o.newton_schulz = &cuda::newton_schulz;
     o.muon = &cuda::muon;
+    o.head_loss = &cuda::head_loss;
+    o.best_over_vocab = &cuda::best_over_vocab;
     return o;
   }();
   set_device_ops(&ops);
+  set_device_products(cuda::products_in_bf16());
 }
 
 }  // namespace eaglet

@@ -37,6 +37,42 @@ __global__ void make_teachers(std::int64_t n, const float* logits, float* p, Tea
     facts[blockIdx.x] = {weighted * inverse - log_sum, best.value + log_sum, 1.0f, best.at, 0};
 }
 
+// Probabilities are normalised over the whole vocabulary, so those of the draft's tokens add up to mass <= 1.
+__global__ void make_teachers_of_whole(std::int64_t vocab, const float* whole, std::int64_t n,
+                                       const std::int32_t* draft_to_target, float* logits, float* p,
+                                       TeacherFacts* facts, std::int32_t* best_whole) {
+  EAGLET_SHARED_ARRAY(float, sums, kThreads / kWarp);
+  EAGLET_SHARED_ARRAY(Best, bests, kThreads / kWarp);
+  const float* row = whole + blockIdx.x * vocab;
+  float *to = p + blockIdx.x * n, *kept = logits + blockIdx.x * n;
+  const Best largest = best_of_row(vocab, row, bests);
+  float sum = 0;
+  for (std::int64_t i = threadIdx.x; i < vocab; i += kThreads) sum += expf(row[i] - largest.value);
+  const float log_sum_exp = largest.value + logf(block_sum<kThreads>(sum, sums));
+  Best mine = no_best();
+  float mass = 0, weighted = 0;
+  for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
+    const float logit = row[draft_to_target[i]], probability = expf(logit - log_sum_exp);
+    kept[i] = logit;
+    to[i] = probability;
+    mass += probability;
+    weighted += probability * (logit - log_sum_exp);
+    mine = better(mine, {logit, static_cast<std::int32_t>(i)});
+  }
+  const Best best = block_best<kThreads>(mine, bests);
+  mass = block_sum<kThreads>(mass, sums);
+  weighted = block_sum<kThreads>(weighted, sums);
+  if (threadIdx.x != 0) return;
+  facts[blockIdx.x] = {weighted, log_sum_exp, mass, best.at, draft_to_target[best.at] != largest.at ? 1 : 0};
+  best_whole[blockIdx.x] = largest.at;
+}
+
+__global__ void find_best(std::int64_t n, const float* values, std::int32_t* best) {
+  EAGLET_SHARED_ARRAY(Best, bests, kThreads / kWarp);
+  const Best found = best_of_row(n, values + blockIdx.x * n, bests);
+  if (threadIdx.x == 0) best[blockIdx.x] = found.at;
+}
+
 // The sum of the terms' weights by kind.
 struct KindWeights {
   float of[kKinds];
@@ -172,6 +208,19 @@ void teacher_rows(std::int64_t rows, std::int64_t n, const float* logits, float*
   if (rows == 0) return;
   launch("teacher_rows", make_teachers, dim3(static_cast<unsigned>(rows)), dim3(kThreads), n, logits, p,
          facts);
+}
+
+void teacher_rows_of_whole(std::int64_t rows, std::int64_t vocab, const float* whole, std::int64_t n,
+                           const std::int32_t* draft_to_target, float* logits, float* p, TeacherFacts* facts,
+                           std::int32_t* best_whole) {
+  if (rows == 0) return;
+  launch("teacher_rows_of_whole", make_teachers_of_whole, dim3(static_cast<unsigned>(rows)), dim3(kThreads),
+         vocab, whole, n, draft_to_target, logits, p, facts, best_whole);
+}
+
+void best_of_rows(std::int64_t rows, std::int64_t n, const float* values, std::int32_t* best) {
+  if (rows == 0) return;
+  launch("best_of_rows", find_best, dim3(static_cast<unsigned>(rows)), dim3(kThreads), n, values, best);
 }
 
 void loss_rows(const std::vector<LossTerm>& terms, std::int64_t rows, const Teachers& teachers,

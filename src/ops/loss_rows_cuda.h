@@ -19,6 +19,15 @@ struct TeacherFacts {
 /// teacher_row() of every row: logits and p [rows, n], facts [rows].
 void teacher_rows(std::int64_t rows, std::int64_t n, const float* logits, float* p, TeacherFacts* facts);
 
+/// teacher_row_of_whole() of every row: whole [rows, vocab] logits over the whole vocabulary, of which the
+/// draft's tokens draft_to_target [n] are put into `logits` [rows, n]; best_whole [rows].
+void teacher_rows_of_whole(std::int64_t rows, std::int64_t vocab, const float* whole, std::int64_t n,
+                           const std::int32_t* draft_to_target, float* logits, float* p, TeacherFacts* facts,
+                           std::int32_t* best_whole);
+
+/// Index of the largest of each row [rows, n].
+void best_of_rows(std::int64_t rows, std::int64_t n, const float* values, std::int32_t* best);
+
 /// Teachers of a chunk, in device memory.
 struct Teachers {
   std::int64_t n = 0;  // draft vocabulary

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "device/bf16_rounding.h"
-#include "device/bf16_rounding_cuda.h"
-#include "device/cuda_product.h"
+#include "device/device_products.h"
+#include "device/linear_weight.h"
 #include "ops/device_test.h"
 #include "ops/linear.h"
 #include "ops/ops_test_util.h"
@@ -125,10 +125,10 @@ TEST_F(ProductOnDevice, Bf16OperandsAreMultipliedAsTheyAreAndSummedInFp32) {
   const DeviceFloats a_(a), b_(b), c_(m * n);
   const DeviceArray<std::uint16_t> a16(std::vector<std::uint16_t>(a.size(), 0xffff)),
       b16(std::vector<std::uint16_t>(b.size(), 0xffff));
-  cuda::round_to_bf16(m * k, a_.data(), a16.data());
-  cuda::round_to_bf16(n * k, b_.data(), b16.data());
-  cuda::product(m, n, k, 1.0f, {a16.data(), ComputeType::kBf16, k, Transpose::kNo},
-                {b16.data(), ComputeType::kBf16, k, Transpose::kYes}, 0.0f, c_.data(), n);
+  device_products()->round(m, k, a_.data(), k, a16.data());
+  device_products()->round(n, k, b_.data(), k, b16.data());
+  device_products()->multiply(Transpose::kNo, Transpose::kYes, m, n, k, a16.data(), k, b16.data(), k, 0.0f,
+                              c_.data(), n);
   EXPECT_LT(relative_difference(c_.read(), wanted), 1e-6);
 }
 
@@ -143,8 +143,48 @@ TEST_F(ProductOnDevice, RoundingIsTheHostsToTheBit) {
   round_to_bf16(n, values.data(), wanted.data());
   const DeviceFloats values_(values);
   const DeviceArray<std::uint16_t> to(std::vector<std::uint16_t>(values.size(), 0));
-  cuda::round_to_bf16(n, values_.data(), to.data());
+  device_products()->round(1, n, values_.data(), n, to.data());
   EXPECT_EQ(to.read(), wanted);
+}
+
+// A weight that is part of a wider matrix, in both types, against the host's LinearWeight.
+TEST_F(ProductOnDevice, LinearWeightsAreTheHosts) {
+  const std::int64_t out = 21, in = 19, ldw = 40;
+  const std::vector<float> w = random_floats(out * ldw, 1);
+  for (const ComputeType type : {ComputeType::kF32, ComputeType::kBf16})
+    for (const std::int64_t n : {0L, 1L, 5L, 300L}) {
+      SCOPED_TRACE(testing::Message() << compute_type_name(type) << ", " << n << " rows");
+      const std::vector<float> x = random_floats(n * in + 1, 2), dy = random_floats(n * out + 1, 3),
+                               y_before = random_floats(n * out + 1, 4),
+                               dx_before = random_floats(n * in + 1, 5),
+                               dw_before = random_floats(out * ldw, 6);
+      std::vector<float> y = y_before, dx = dx_before, dw = dw_before;
+      ProductWorkspace workspace;
+      LinearWeightOptions options;
+      options.type = type;
+      options.on_device = false;
+      LinearWeight on_host(out, in, ldw, options, &workspace);
+      on_host.load(w.data() + 20);
+      on_host.forward(n, x.data(), true, y.data());
+      on_host.backward_input(n, dy.data(), true, dx.data());
+      on_host.backward_weight(n, dy.data(), x.data(), dw.data() + 20);
+      const DeviceFloats w_(w), x_(x), dy_(dy);
+      const auto results = test::twice([&] {
+        const DeviceFloats ddx(dx_before), ddw(dw_before), yy(y_before);
+        ProductWorkspace device_workspace;
+        options.on_device = true;
+        LinearWeight weight(out, in, ldw, options, &device_workspace);
+        EXPECT_FALSE(weight.takes_rounded());
+        weight.load(w_.data() + 20);
+        weight.forward(n, x_.data(), true, yy.data());
+        weight.backward_input(n, dy_.data(), true, ddx.data());
+        weight.backward_weight(n, dy_.data(), x_.data(), ddw.data() + 20);
+        return std::vector<std::vector<float>>{yy.read(), ddx.read(), ddw.read()};
+      });
+      EXPECT_LT(relative_difference(results[0], y), 1e-6);
+      EXPECT_LT(relative_difference(results[1], dx), 1e-6);
+      EXPECT_LT(relative_difference(results[2], dw), 1e-6);
+    }
 }
 
 }  // namespace
