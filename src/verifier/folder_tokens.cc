@@ -54,6 +54,10 @@ class FolderTokens final : public TargetTokens {
   Result<std::vector<std::int32_t>> answer_ids(const std::string& text) const override {
     return tokenizer_->encode(text, TextPlace::kContinues);
   }
+  Result<std::vector<std::int32_t>> plain_ids(const std::string& text) const override {
+    return tokenizer_->encode(text, TextPlace::kStart);
+  }
+  SpecialFrame frame() const override { return tokenizer_->frame(); }
   std::string piece(std::int32_t token, bool special) const override {
     return tokenizer_->is_special(token) && !special ? std::string() : tokenizer_->piece(token);
   }

@@ -130,6 +130,15 @@ Result<std::vector<std::int32_t>> Target::prompt_ids(const std::string& text) co
 Result<std::vector<std::int32_t>> Target::answer_ids(const std::string& text) const {
   return tokenize(text, /*add_bos=*/false);
 }
+Result<std::vector<std::int32_t>> Target::plain_ids(const std::string& text) const {
+  return tokenize(text, /*add_bos=*/false);
+}
+SpecialFrame Target::frame() const {
+  SpecialFrame frame;
+  if (adds_bos()) frame.before = {llama_vocab_bos(vocab_)};
+  if (llama_vocab_get_add_eos(vocab_)) frame.behind = {llama_vocab_eos(vocab_)};
+  return frame;
+}
 
 bool Target::ends(std::int32_t token) const {
   return llama_vocab_is_eog(vocab_, token);

@@ -49,6 +49,8 @@ class Target final : public TargetTokens {
   Result<std::vector<std::int32_t>> tokenize(const std::string& text, bool add_bos) const;
   Result<std::vector<std::int32_t>> prompt_ids(const std::string& text) const override;
   Result<std::vector<std::int32_t>> answer_ids(const std::string& text) const override;
+  Result<std::vector<std::int32_t>> plain_ids(const std::string& text) const override;
+  SpecialFrame frame() const override;
   std::string piece(std::int32_t token, bool special) const override;
   bool ends(std::int32_t token) const override;
   bool adds_bos() const override;

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "formats/target_model.h"
+#include "tokenizer/special_frame.h"
 
 struct llama_model;
 
@@ -29,6 +30,10 @@ class TargetTokens {
   virtual Result<std::vector<std::int32_t>> prompt_ids(const std::string& text) const = 0;
   /// Of what stands behind a prompt.
   virtual Result<std::vector<std::int32_t>> answer_ids(const std::string& text) const = 0;
+  /// Of a text alone, without the frame.
+  virtual Result<std::vector<std::int32_t>> plain_ids(const std::string& text) const = 0;
+  /// What the tokenizer itself puts around a text alone (bos, eos).
+  virtual SpecialFrame frame() const = 0;
   /// The text of one token; special ones are written out only when asked for.
   virtual std::string piece(std::int32_t token, bool special) const = 0;
   /// Does this token end an answer?
