@@ -17,7 +17,7 @@
 #include "generate/thinking.h"
 #include "verifier/chat_template.h"
 #include "verifier/generator.h"
-#include "verifier/target.h"
+#include "verifier/target_tokens.h"
 
 namespace eaglet {
 namespace {
@@ -83,7 +83,8 @@ Result<PromptFile> read_prompt_set(const GenerateOptions& options) {
 /// Renders and tokenises; a prompt the template refuses or the context cannot hold goes to `refused`.
 class PromptTokens {
  public:
-  PromptTokens(const Target& target, std::int64_t max_tokens) : target_(target), max_tokens_(max_tokens) {}
+  PromptTokens(const TargetTokens& target, std::int64_t max_tokens)
+      : target_(target), max_tokens_(max_tokens) {}
 
   Result<std::deque<Asked>> all(std::vector<Prompt> prompts, const AnswerFile& answers,
                                 std::vector<Refused>* refused) {
@@ -116,7 +117,7 @@ class PromptTokens {
         EAGLET_ASSIGN_OR_RETURN(chat_, ChatTemplate::open(target_));
       }
       EAGLET_ASSIGN_OR_RETURN(one->rendered, chat_->render(one->prompt.messages, one->prompt.tools));
-      EAGLET_ASSIGN_OR_RETURN(one->tokens, target_.tokenize(one->rendered.text, target_.adds_bos()));
+      EAGLET_ASSIGN_OR_RETURN(one->tokens, target_.prompt_ids(one->rendered.text));
     }
     const auto bad = [](const std::string& what) { return Status(StatusCode::kInvalidArgument, what); };
     if (one->tokens.empty()) return bad("the prompt has no tokens");
@@ -132,12 +133,12 @@ class PromptTokens {
     return Status();
   }
 
-  const Target& target_;
+  const TargetTokens& target_;
   std::int64_t max_tokens_;
   std::unique_ptr<ChatTemplate> chat_;
 };
 
-Conversation to_row(const Target& target, const Asked& asked, const GeneratedAnswer& answer) {
+Conversation to_row(const TargetTokens& target, const Asked& asked, const GeneratedAnswer& answer) {
   std::vector<std::string> pieces;
   const std::size_t spoken = answer.tokens.size() - (answer.stopped ? 1 : 0);
   for (std::size_t i = 0; i < spoken; ++i) pieces.push_back(target.piece(answer.tokens[i], /*special=*/true));

@@ -43,7 +43,7 @@ struct KeepStates {
 };
 
 struct GenerateOptions {
-  std::string model_path;            // GGUF; with servers only its tokenizer, and only when they give no ids
+  std::string model_path;            // the target; with servers only its tokenizer, where they give no ids
   std::vector<std::string> servers;  // addresses; empty: the embedded target
   ServedOptions served;
   std::string prompts_path;      // JSONL
@@ -59,7 +59,7 @@ struct GenerateOptions {
   int parallel = 0;             // sequences decoded together; 0 = 64 with the native engine, 16 with libllama
   int threads = 0;              // 0 = all cores
   std::string engine = "auto";  // auto | native | llama
-  std::string tokenizer_path;   // native: a GGUF whose tokenizer is used, where model_path is a folder
+  std::string tokenizer_path;   // native: another target whose tokenizer is used; empty: the model's own
   std::string memory;           // native: weights and caches, as 4G; empty: half of what is free
   std::string compute_type =
       "auto";              // native: products in f32 or bf16; auto: bf16 where the processor has it
