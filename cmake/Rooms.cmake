@@ -1,6 +1,7 @@
 # eaglet_rooms(): reads src/ROOMS and makes one static library per room, linked to exactly its arrows.
 #   src/<room>/*.cc              -> library eaglet_<room>   (not *_test.cc, *_bench.cc)
 #   src/<room>/*_test.cc         -> one test program <room>_tests, discovered by ctest
+#   src/<room>/*_device_test.cc  -> tests of ops on a device: tests/cuda_emulation, and cmake/Cuda.cmake for a real one
 #   src/<room>/*_bench.cc        -> one program <room>_bench (Google Benchmark), when EAGLET_BENCH is on
 # A room's own third-party libraries stand in src/<room>/libraries.cmake (a list EAGLET_ROOM_LIBRARIES), and so do the
 # files that a unity build compiles apart (EAGLET_ROOM_APART).
@@ -23,6 +24,7 @@ function(eaglet_room room arrows)
   set(benches ${sources})
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests EXCLUDE REGEX "_device_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "(_test|_bench|_main)\\.cc$")
   set(EAGLET_ROOM_LIBRARIES "")
   set(EAGLET_ROOM_APART "")

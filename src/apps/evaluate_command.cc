@@ -46,7 +46,7 @@ Status check(const EvaluateFlags& flags) {
   if (flags.serve.draft.empty() && (states || flags.do_serve))
     return flags_error("--draft is missing", "give the checkpoint folder of the draft");
   if (flags.serve.model.empty() && (states || flags.do_serve))
-    return flags_error("--model is missing", "give the target's GGUF");
+    return flags_error("--model is missing", "give the target: a GGUF file or a transformers folder");
   if (server && flags.serve.options.conversations_path.empty())
     return flags_error("--server needs the prompts", "--conversations FILE: rows that the target answered");
   if (flags.do_serve && flags.serve.options.conversations_path.empty()) {
@@ -311,8 +311,9 @@ void add_serve_flags(CLI::App& app, EvaluateFlags& flags) {
       ->type_name("[ENGINE]");
   app.add_option("--parallel", flags.serve.parallel, "with --serve native: prompts answered together")
       ->type_name("N");
-  app.add_option("--tokenizer", flags.serve.tokenizer, "with --serve native and a folder, as in generate")
-      ->type_name("FILE");
+  app.add_option("--tokenizer", flags.serve.tokenizer,
+                 "with --serve native: another file or folder, as in generate")
+      ->type_name("TARGET");
   app.add_option("--compute-type", flags.serve.compute_type, "with --serve native: auto, f32 or bf16")
       ->type_name("TYPE");
   app.add_option("--memory", flags.serve.memory, "with --serve native: weights and caches, for example 4G")
@@ -353,8 +354,9 @@ Run add_evaluate(CLI::App& app) {
       "  eaglet evaluate --draft DIR --model target.gguf --store run/states \\\n"
       "                  --serve --conversations run/conversations.jsonl          the real thing, and both "
       "compared\n"
-      "  eaglet evaluate --draft DIR --model target.gguf --serve native --conversations FILE --max-prompts 0 "
-      "--draft-lengths 1,2,4,8,16\n"
+      "  eaglet evaluate --draft DIR --model target.gguf --conversations FILE --max-prompts 0 \\\n"
+      "                  --serve native --draft-lengths 1,2,4,8,16        thousands of prompts, many at "
+      "once\n"
       "  eaglet evaluate --draft draft.gguf --model target.gguf --serve --conversations FILE --draft-lengths "
       "1,2,3\n"
       "  eaglet evaluate --draft DIR --model target.gguf --store run/states --conversations FILE \\\n"
@@ -364,7 +366,9 @@ Run add_evaluate(CLI::App& app) {
       "0.03");
   app.add_option("--draft", flags->serve.draft, "a checkpoint folder (or, only to serve, a GGUF)")
       ->type_name("PATH");
-  app.add_option("--model", flags->serve.model, "the target's GGUF")->type_name("GGUF");
+  app.add_option("--model", flags->serve.model,
+                 "the target: a GGUF file, or a transformers folder (not for llama.cpp)")
+      ->type_name("TARGET");
   app.add_option("--store,--states", flags->evaluate.store_path, "the state store")->type_name("DIR");
   app.add_option("--hold-out-every", flags->evaluate.hold_out_every,
                  "evaluate documents 0, n, 2n, ...; 0 = all")

@@ -103,6 +103,9 @@ Status run_export(const ExportFlags& flags, Context& context) {
   const bool gguf = flags.format == "gguf";
   if (flags.model.empty() && flags.format != "sglang")
     return flags_error("--model is missing", "the target: its tokenizer and embedding go into this layout");
+  if (gguf && is_directory(flags.model))
+    return Status(StatusCode::kConfig, "a GGUF draft needs the target as llama.cpp runs it, this is a folder",
+                  flags.model, "give the target's GGUF, or --to speculators or sglang");
   EAGLET_ASSIGN_OR_RETURN(const std::vector<LoaderWarning> warnings,
                           check_loaders(flags, draft, *context.progress));
   if (gguf && same_file(flags.model, flags.output))
@@ -153,8 +156,10 @@ Run add_export(CLI::App& app) {
       "  eaglet export --draft DIR --model target.gguf --to speculators \\\n"
       "                --verifier /models/target --output draft-speculators              for vLLM");
   app.add_option("--draft", flags->draft, "a checkpoint folder")->required()->type_name("DIR");
-  app.add_option("--model", flags->model, "the target's GGUF: tokenizer, embedding, shape (not for sglang)")
-      ->type_name("GGUF");
+  app.add_option(
+         "--model", flags->model,
+         "the target: tokenizer, embedding, shape (not for sglang); as gguf its GGUF, else a folder will do")
+      ->type_name("TARGET");
   app.add_option("--to,--format", flags->format,
                  "gguf (llama.cpp), speculators (vLLM) or sglang (also SpecForge, vLLM)")
       ->check(CLI::IsMember({"gguf", "speculators", "sglang"}).description(""))

@@ -105,9 +105,10 @@ void add_embedded_options(CLI::App& app, GenerateOptions& o) {
          "what runs the target: native (all weights in memory, many sequences at once), llama (libllama), or "
          "auto: native where it knows the model and the memory holds it")
       ->capture_default_str();
-  app.add_option("--tokenizer", o.tokenizer_path,
-                 "native, with a transformers folder: a GGUF whose tokenizer and chat template are used")
-      ->type_name("FILE");
+  app.add_option(
+         "--tokenizer", o.tokenizer_path,
+         "native: another file or folder of the same model, whose tokenizer and chat template are used")
+      ->type_name("TARGET");
   app.add_option("--parallel", o.parallel, "prompts answered together (64 native, 16 with libllama)");
   app.add_option("--memory", o.memory, "native: weights and caches, for example 4G (half of what is free)");
   app.add_option("--compute-type", o.compute_type,
@@ -147,7 +148,7 @@ Status check_together(const CLI::App& app, const GenerateOptions& options) {
   };
   if (options.servers.empty() && options.model_path.empty())
     return usage("neither --model nor --server is given",
-                 "give the target's GGUF, or the address of a server");
+                 "give the target (GGUF or folder), or the address of a server");
   for (const char* flag : kOfKeptStates)
     if (app.count("--keep-states") == 0 && app.count(flag) > 0)
       return Status(StatusCode::kUsage, std::string(flag) + " has no effect without --keep-states",

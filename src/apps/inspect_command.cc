@@ -2,10 +2,12 @@
 
 #include <cstdio>
 #include <limits>
+#include <optional>
 
 #include "apps/command.h"
 #include "apps/facts_text.h"
 #include "apps/show_row.h"
+#include "apps/show_tokens.h"
 #include "base/files.h"
 #include "inspect/inspect.h"
 #include "train/checkpoint_folder.h"
@@ -19,6 +21,7 @@ struct InspectFlags {
   InspectOptions options;
   bool all = false;
   std::string show, model;
+  std::optional<std::string> tokens;
 };
 
 /// A checkpoint of ours carries a list of its files with their checksums.
@@ -62,7 +65,16 @@ Status verdict(const InspectOptions& options, const Inspection& inspection) {
                 options.path, "");
 }
 
+Status print_tokens(const InspectFlags& flags, const Context& context) {
+  EAGLET_ASSIGN_OR_RETURN(const Json tokens, tokens_json(flags.options.path, *flags.tokens));
+  Json document = {{"schema", 1}};
+  document.update(tokens);
+  std::printf("%s", context.json ? (json_line(document) + "\n").c_str() : tokens_text(tokens).c_str());
+  return {};
+}
+
 Status run_inspect(const InspectFlags& flags, const Context& context) {
+  if (flags.tokens) return print_tokens(flags, context);
   if (!flags.show.empty()) {
     EAGLET_ASSIGN_OR_RETURN(const std::string text,
                             show_row(flags.options.path, flags.show, flags.model, context.color));
@@ -90,7 +102,9 @@ Run add_inspect(CLI::App& app) {
       "  eaglet inspect run/conversations.jsonl --show p0007 --model target.gguf     what is learnt of one "
       "answer\n"
       "  eaglet inspect run/draft/checkpoints/latest            shapes, draft vocabulary, captured layers\n"
-      "  eaglet inspect model.gguf --json                       facts for a script");
+      "  eaglet inspect model.gguf --json                       facts for a script\n"
+      "  eaglet inspect /models/target --tokens 'Hi there'      a text's ids, by a folder's or GGUF's "
+      "tokenizer");
   app.add_option("path", flags->options.path,
                  "a state store or one shard, a draft directory, safetensors, GGUF, torch and NumPy files, "
                  "vocabulary maps, conversations or prompts "
@@ -102,8 +116,11 @@ Run add_inspect(CLI::App& app) {
   app.add_flag("--all", flags->all, fmt::format("show all rows of long lists, not only {}", kMostRows));
   app.add_option("--show", flags->show, "print the sequence with this id, supervised tokens marked")
       ->type_name("ID");
-  app.add_option("--model", flags->model, "with --show: the target's GGUF, for the text of the tokens")
-      ->type_name("GGUF");
+  app.add_option("--model", flags->model,
+                 "with --show: the target (GGUF or folder), for the text of the tokens")
+      ->type_name("TARGET");
+  app.add_option("--tokens", flags->tokens, "of a target: this text as its tokenizer cuts it")
+      ->type_name("TEXT");
   return [flags](Context& context) { return run_inspect(*flags, context); };
 }
 

@@ -39,8 +39,9 @@ Run add_prepare(CLI::App& app) {
   app.add_option("--output", options->output_path, "conversations.jsonl, replaced when all is done")
       ->required()
       ->type_name("FILE");
-  app.add_option("--model", options->model_path, "the target's GGUF: tokenizer and chat template")
-      ->type_name("GGUF");
+  app.add_option("--model", options->model_path,
+                 "the target, a GGUF file or a transformers folder: tokenizer and chat template")
+      ->type_name("TARGET");
   app.add_option("--chat-template", options->template_path, "this template (Jinja) instead of the model's")
       ->type_name("FILE");
   app.add_option("--template-arguments", options->template_arguments,

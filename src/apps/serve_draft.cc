@@ -95,6 +95,9 @@ Result<ServeReport> serve_draft(const ServeRequest& request, Progress& progress)
   if (request.with != "llama")
     return Status(StatusCode::kUsage, "there is no engine '" + request.with + "'", "--serve",
                   "use llama or native");
+  if (is_directory(request.model))
+    return Status(StatusCode::kConfig, "llama.cpp reads GGUF files, this is a folder", request.model,
+                  "give --serve native, or the target's GGUF");
   ServeOptions options = request.options;
   options.target_path = request.model;
   if (request.serve_type == "f16") {

@@ -7,16 +7,16 @@
 
 #include "apps/terminal.h"
 #include "formats/conversations.h"
-#include "verifier/target.h"
+#include "verifier/target_tokens.h"
 
 namespace eaglet::apps {
 namespace {
 
-std::string text_of(const Target* target, std::int32_t token) {
+std::string text_of(const TargetTokens* target, std::int32_t token) {
   return target == nullptr ? fmt::format(" {}", token) : target->piece(token, true);
 }
 
-std::string marked(const Conversation& row, const Target* target, bool color) {
+std::string marked(const Conversation& row, const TargetTokens* target, bool color) {
   std::string text;
   for (std::size_t i = 0; i < row.input_ids.size();) {
     std::size_t end = i;
@@ -39,9 +39,9 @@ Result<std::string> show_row(const std::string& path, const std::string& id, con
   if (row == file.conversations.end())
     return Status(StatusCode::kNotFound, "no sequence has the id " + id, path,
                   file.conversations.empty() ? "" : "the first one is " + file.conversations.front().id);
-  std::unique_ptr<Target> target;
+  std::unique_ptr<TargetTokens> target;
   if (!model_path.empty()) {
-    EAGLET_ASSIGN_OR_RETURN(target, Target::load(model_path, {.vocab_only = true}));
+    EAGLET_ASSIGN_OR_RETURN(target, TargetTokens::open(model_path));
   }
   const auto supervised = std::count(row->loss_mask.begin(), row->loss_mask.end(), 1);
   return fmt::format("{}: {} tokens, {} supervised (between >> and <<), finish {}\n{}\n", row->id,

@@ -15,7 +15,8 @@ void add_place_flags(CLI::App& app, TrainOptions& o) {
       ->delimiter(',');
   app.add_option("--target-weights", o.target_weights,
                  "how the target computes with --online: auto, stored, f16, f32");
-  app.add_option("--model,--model-path", o.model_path, "the target the states came from (GGUF)")->required();
+  app.add_option("--model,--model-path", o.model_path, "the target the states came from (GGUF or folder)")
+      ->required();
   app.add_option("--output-dir", o.output_dir, "checkpoints and records go here")->required();
 }
 

@@ -6,7 +6,10 @@
 #include <llama.h>
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
+#define ONIG_ESCAPE_REGEX_T_COLLISION  // its regex_t is not the C library's
+#include <oniguruma.h>
 #include <toml++/toml.h>
+#include <utf8proc.h>
 #include <xxhash.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -57,6 +60,8 @@ Json version_facts(const BuildFacts& build) {
                 {"curl", curl_version_info(CURLVERSION_NOW)->version},
                 {"zlib", zlibVersion()},
                 {"zstd", ZSTD_versionString()},
+                {"Oniguruma", onig_version()},
+                {"utf8proc", utf8proc_version()},
                 {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)}}}};
 }
 

@@ -197,17 +197,40 @@ Status write_file_atomic(const std::string& path, std::string_view content) {
   return file.commit();
 }
 
-// A link is never made over a file that is there. Where there are no links (some network file systems) the
-// rename may replace another's file, which is whole as well.
+namespace {
+
+// The file has no name until it is whole, so that a kill leaves nothing. A link is never made over a file
+// that is there.
+Status link_unnamed(int fd, const std::string& path, std::string_view content) {
+  for (std::size_t done = 0; done < content.size();) {
+    const ssize_t written = ::write(fd, content.data() + done, content.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno_status("write", path, errno);
+    done += static_cast<std::size_t>(written);
+  }
+  if (::fsync(fd) != 0) return errno_status("sync", path, errno);
+  const std::string unnamed = "/proc/self/fd/" + std::to_string(fd);
+  if (::linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0 && errno != EEXIST)
+    return errno_status("give a name to", path, errno);
+  return {};
+}
+
+}  // namespace
+
+// Where files must have names, or there are no links (some network file systems), the rename may replace
+// another's file, which is whole as well.
 Status write_file_once(const std::string& path, std::string_view content) {
   if (path_exists(path)) return {};
+  const std::string directory = fs::path(path).parent_path().string();
+  const int fd = ::open(directory.empty() ? "." : directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0644);
+  if (fd >= 0) {
+    const Status linked = link_unnamed(fd, path, content);
+    ::close(fd);
+    if (linked.ok() || linked.code() == StatusCode::kNoSpace) return linked;
+  }
   const std::string own = path + "." + std::to_string(getpid());
   EAGLET_RETURN_IF_ERROR(write_file_atomic(own, content));
-  if (::link(own.c_str(), path.c_str()) != 0 && errno != EEXIST) {
-    if (::rename(own.c_str(), path.c_str()) != 0) return errno_status("rename", own, errno);
-    return {};
-  }
-  return ::unlink(own.c_str()) == 0 ? Status() : errno_status("remove", own, errno);
+  return ::rename(own.c_str(), path.c_str()) == 0 ? Status() : errno_status("rename", own, errno);
 }
 
 // -------------------------------------------------------------- LineAppender

@@ -8,6 +8,7 @@
 #include "device/bf16_rounding.h"
 #include "device/gemm.h"
 #include "device/onednn_product.h"
+#include "device/rounded_weight.h"
 #include "device/threads.h"
 
 namespace eaglet {
@@ -106,6 +107,7 @@ struct Rooms {
 
 struct ProductWorkspace::Impl {
   std::vector<Rooms> of_thread;
+  RoundedRoom on_device;
   Rooms& here() { return of_thread[this_thread(of_thread.size())]; }
 };
 
@@ -113,7 +115,7 @@ ProductWorkspace::ProductWorkspace(int threads) : impl_(std::make_unique<Impl>()
   impl_->of_thread.resize(static_cast<std::size_t>(std::max(1, threads)));
 }
 std::uint64_t ProductWorkspace::bytes() const {
-  return impl_->of_thread.size() * room_.bytes();
+  return impl_->of_thread.size() * room_.bytes() + impl_->on_device.bytes();
 }
 ProductWorkspace::~ProductWorkspace() = default;
 void ProductRoom::grow(const ProductRoom& other) {
@@ -138,6 +140,7 @@ struct LinearWeight::Impl {
   bool exact = false;  // plain products with `values`
   std::int64_t tile_rows, row_step;
   std::unique_ptr<PackedOperand> for_forward, for_backward;
+  std::unique_ptr<RoundedWeight> rounded;  // on a device, in bf16
   dnnl::memory::desc as_columns, as_rows;  // W [out, in] read as [in, out], and as it lies
   Programs<kBlockDepth / kDepthStep> gradients;
 
@@ -151,6 +154,10 @@ struct LinearWeight::Impl {
         tile_rows(options.tile_rows > 0 ? options.tile_rows : kBlockRows),
         row_step(options.tile_rows > 0 ? options.tile_rows : options.row_step) {
     const bool bf16 = type == ComputeType::kBf16;
+    if (options.on_device) {
+      if (bf16) rounded = std::make_unique<RoundedWeight>(out, in, ldw, &workspace.on_device);
+      return;
+    }
     as_columns = dnnl::memory::desc({in, out}, Type::f32, dnnl::memory::dims{1, ldw});
     as_rows = rows_apart(out, in, Type::f32, ldw);
     if (!bf16 && !options.pack_f32) return;
@@ -245,11 +252,13 @@ LinearWeight::~LinearWeight() = default;
 std::uint64_t LinearWeight::packed_bytes(std::int64_t out, std::int64_t in,
                                          const LinearWeightOptions& options) {
   const auto elements = static_cast<std::uint64_t>(out * in);
+  if (options.on_device) return options.type == ComputeType::kBf16 ? 2 * elements : 0;
   if (options.type == ComputeType::kBf16) return 2 * elements * (options.with_backward ? 2 : 1);
   return options.pack_f32 ? 4 * elements : 0;
 }
 
 ProductRoom LinearWeight::room(std::int64_t out, std::int64_t in, const LinearWeightOptions& options) {
+  if (options.on_device) return {};  // grows by itself
   const std::int64_t wide = std::max(out, in), tile = options.tile_rows > 0 ? options.tile_rows : kBlockRows;
   if (options.type == ComputeType::kF32)
     return options.pack_f32 ? ProductRoom{0, 2 * tile * in, tile * out} : ProductRoom();
@@ -261,6 +270,7 @@ ProductRoom LinearWeight::room(std::int64_t out, std::int64_t in, const LinearWe
 void LinearWeight::load(const float* w) {
   impl_->values = w;
   impl_->exact = false;
+  if (impl_->rounded != nullptr) impl_->rounded->load(w);
   if (impl_->for_forward != nullptr) impl_->for_forward->load(impl_->as_columns, w);
   if (impl_->for_backward != nullptr) impl_->for_backward->load(impl_->as_rows, w);
 }
@@ -271,6 +281,7 @@ void LinearWeight::load_exact(const float* w) {
 }
 
 std::uint64_t LinearWeight::bytes() const {
+  if (impl_->rounded != nullptr) return impl_->rounded->bytes();
   return (impl_->for_forward == nullptr ? 0 : impl_->for_forward->bytes()) +
          (impl_->for_backward == nullptr ? 0 : impl_->for_backward->bytes());
 }
@@ -280,6 +291,10 @@ std::int64_t LinearWeight::padded_rows(std::int64_t n) {
 }
 
 void LinearWeight::forward(std::int64_t n, const float* x, bool accumulate, float* y, bool has_room) const {
+  if (impl_->rounded != nullptr && !impl_->exact) {
+    impl_->rounded->forward(n, x, accumulate, y);
+    return;
+  }
   if (impl_->for_forward != nullptr && !impl_->exact) {
     impl_->multiply(*impl_->for_forward, n, impl_->in, impl_->out, x, accumulate, y, has_room);
     return;
@@ -290,6 +305,10 @@ void LinearWeight::forward(std::int64_t n, const float* x, bool accumulate, floa
 
 void LinearWeight::backward_input(std::int64_t n, const float* dy, bool accumulate, float* dx,
                                   bool has_room) const {
+  if (impl_->rounded != nullptr && !impl_->exact) {
+    impl_->rounded->backward_input(n, dy, accumulate, dx);
+    return;
+  }
   if (impl_->for_backward != nullptr && !impl_->exact) {
     impl_->multiply(*impl_->for_backward, n, impl_->out, impl_->in, dy, accumulate, dx, has_room);
     return;
@@ -318,6 +337,10 @@ void LinearWeight::backward_weight_rounded(std::int64_t n, std::uint16_t* dy, co
 
 void LinearWeight::backward_weight(std::int64_t n, const float* dy, const float* x, float* dw) const {
   if (n == 0) return;
+  if (impl_->rounded != nullptr && !impl_->exact) {
+    impl_->rounded->backward_weight(n, dy, x, dw);
+    return;
+  }
   if (impl_->type == ComputeType::kBf16 && !impl_->exact) {
     impl_->add_gradient(n, dy, x, dw);
     return;

@@ -48,6 +48,9 @@ struct LinearWeightOptions {
   /// rows; 0: of 256 rows, the last as short as it may be: filled up to a multiple of `row_step`, 32 or 16.
   std::int64_t tile_rows = 0, row_step = 32;
   bool gradients_come_rounded = false;  // in kBf16 only the ..._rounded() products are used going back
+  /// The weight and all operands lie in the open device's memory: nothing is packed, rows need no room beyond
+  /// n, and gradients do not come rounded.
+  bool on_device = false;
 };
 
 class LinearWeight {

@@ -20,6 +20,10 @@ class KeptStates {
  public:
   /// The layers that `options` ask for, the last state beside them. kUsage.
   static Result<std::vector<std::int32_t>> layers_of(const ExtractOptions& options);
+  /// What the states of prompts of these lengths will take, with answers of one token and of `max_tokens`,
+  /// beside what is free, for people. kNoSpace when not even the former fit.
+  static Result<std::string> foresee(const ExtractOptions& options,
+                                     const std::vector<std::int64_t>& prompt_tokens, std::int64_t max_tokens);
   /// Of `options` the model, the store and its form, the layers and the length limit are read. The errors of
   /// StoreWriter::open; kConfig when the store's states were made otherwise.
   static Result<std::unique_ptr<KeptStates>> open(const ExtractOptions& options, ComputeType type);

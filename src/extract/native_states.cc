@@ -120,6 +120,51 @@ Status run_native_pass(const NativePass& pass, const StoreHeader& header,
   return writer->flush();
 }
 
+namespace {
+
+// Of a folder the files of weights.
+Result<std::uint64_t> bytes_of_model(const std::string& path) {
+  if (!is_directory(path)) return file_bytes(path);
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_directory(path));
+  std::uint64_t sum = 0;
+  for (const std::string& name : names) {
+    if (!name.ends_with(".safetensors")) continue;
+    EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, file_bytes(path + "/" + name));
+    sum += bytes;
+  }
+  return sum;
+}
+
+// Layers between products cost time too, and the disk may be what binds: so "at least".
+void tell_plan(const std::vector<NativePass>& passes, std::int64_t tokens, std::uint64_t memory,
+               std::uint64_t weight_bytes, const TargetForward& target, ComputeType type,
+               Progress& progress) {
+  const double flops = target.flops_per_token() * static_cast<double>(tokens);
+  std::int64_t longest = 0;
+  for (const NativePass& pass : passes) longest = std::max(longest, pass.tokens);
+  progress.note(fmt::format(
+      "engine native: products in {}, {} {} of up to {} tokens in {} of memory; {:.2f} GFLOP a token, {:.1f} "
+      "TFLOP in "
+      "all, at least {} at the speed of products here now; every pass reads the weights once, {} in all",
+      compute_type_name(type), passes.size(), passes.size() == 1 ? "pass" : "passes", longest,
+      human_bytes(static_cast<double>(memory)), target.flops_per_token() / 1e9, flops / 1e12,
+      human_duration(flops / std::max(measured_product_flops(type), 1e9)),
+      human_bytes(static_cast<double>(weight_bytes) * static_cast<double>(passes.size()))));
+}
+
+}  // namespace
+
+std::string tell_waiting(double seconds, double waited, std::uint64_t weight_bytes) {
+  constexpr double kShortPass = 10, kMuch = 0.2;
+  if (seconds < kShortPass || waited < kMuch * seconds) return {};
+  return fmt::format(
+      "the weights are slower than the arithmetic: {:.0f} % of the pass waited for them ({} in {}, from the "
+      "disk and "
+      "taken back to numbers). A longer pass needs them less often: more --memory, or --spill; or a faster "
+      "disk",
+      100 * waited / seconds, human_bytes(static_cast<double>(weight_bytes)), human_duration(seconds));
+}
+
 Status take_states_natively(ExtractWork* work, const ExtractOptions& options, const StoreHeader& header,
                             StoreWriter* writer, ExtractReport* report, Progress& progress) {
   set_num_threads(options.threads);
@@ -137,15 +182,8 @@ Status take_states_natively(ExtractWork* work, const ExtractOptions& options, co
                           plan_native_passes(*target, work->documents, header.slots(), memory));
   std::int64_t tokens = 0, done = 0;
   for (const NativePass& pass : passes) tokens += pass.tokens;
-  progress.note(fmt::format(
-      "engine native: products in {}, {} {} of up to {} tokens in {} of memory, {:.2f} GFLOP a "
-      "token, {:.1f} TFLOP in all; every pass reads the weights once",
-      compute_type_name(arithmetic.compute_type), passes.size(), passes.size() == 1 ? "pass" : "passes",
-      std::max_element(passes.begin(), passes.end(),
-                       [](const auto& a, const auto& b) { return a.tokens < b.tokens; })
-          ->tokens,
-      human_bytes(static_cast<double>(memory)), target->flops_per_token() / 1e9,
-      target->flops_per_token() * static_cast<double>(tokens) / 1e12));
+  EAGLET_ASSIGN_OR_RETURN(const std::uint64_t weight_bytes, bytes_of_model(options.model_path));
+  tell_plan(passes, tokens, memory, weight_bytes, *target, arithmetic.compute_type, progress);
   const double start = monotonic_seconds();
   std::uint64_t documents = static_cast<std::uint64_t>(work->already_done);
   for (std::size_t i = 0; i < passes.size(); ++i) {
@@ -159,8 +197,12 @@ Status take_states_natively(ExtractWork* work, const ExtractOptions& options, co
                       fmt::format("pass {} of {}, layer {} of {}, {:.0f} tokens/s", i + 1, passes.size(),
                                   layer, header.target_layers, report->tokens_per_second));
     };
+    const double pass_start = monotonic_seconds(), waited = target->waited_seconds();
     const Status status =
         run_native_pass(passes[i], header, &work->documents, on_layer, target.get(), writer);
+    const std::string slow =
+        tell_waiting(monotonic_seconds() - pass_start, target->waited_seconds() - waited, weight_bytes);
+    if (!slow.empty() && i == 0) progress.note(slow);
     if (status.code() == StatusCode::kInterrupted)
       return Status(StatusCode::kInterrupted,
                     fmt::format("stopped by a signal; {} documents are in the store", documents),

@@ -40,6 +40,10 @@ Status run_native_pass(const NativePass& pass, const StoreHeader& header,
                        const std::function<void(std::int64_t)>& on_layer, TargetForward* target,
                        StoreWriter* writer);
 
+/// What to say when a pass of `seconds` stood still for `waited` of them because its weights were not there
+/// yet; empty when that is little.
+std::string tell_waiting(double seconds, double waited, std::uint64_t weight_bytes);
+
 /// The native engine's part of extract(): pass after pass, every document of a pass through a layer before
 /// the next layer is read. What is in the store stays on any failure.
 Status take_states_natively(ExtractWork* work, const ExtractOptions& options, const StoreHeader& header,

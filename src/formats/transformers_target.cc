@@ -11,6 +11,8 @@
 #include "base/hash.h"
 #include "formats/json.h"
 #include "formats/safetensors_folder.h"
+#include "formats/tokenizer_config.h"
+#include "formats/tokenizer_file.h"
 
 namespace eaglet {
 namespace {
@@ -26,9 +28,6 @@ constexpr const char* kFamilies[] = {"llama",       "mistral",  "mixtral",     "
                                      "minimax_m2",  "seed_oss", "llama4_text", "hunyuan_v1_dense",
                                      "ernie4_5"};
 
-std::string folder_of(const std::string& path) {
-  return is_directory(path) ? path : fs::path(path).parent_path().string();
-}
 std::string config_of(const std::string& path) {
   return is_directory(path) ? path + "/config.json" : path;
 }
@@ -68,22 +67,24 @@ Json optional_json(const std::string& path) {
   return json.ok() && json->is_object() ? *json : Json::object();
 }
 
-/// Control tokens: tokenizer.json's added tokens that are special; else those of tokenizer_config.json.
-std::set<std::int32_t> special_ids(const std::string& folder) {
+/// Control tokens: tokenizer.json's added tokens that are special; else those of tokenizer_config.json. Files
+/// that are not there, or damaged, name none: who needs the tokenizer says so.
+std::set<std::int32_t> special_ids(const std::string& folder, std::int32_t* eos) {
   std::set<std::int32_t> ids;
-  const Json tokenizer = optional_json(folder + "/tokenizer.json");
-  if (const auto added = tokenizer.find("added_tokens"); added != tokenizer.end() && added->is_array()) {
-    for (const Json& token : *added)
-      if (token.is_object() && token.value("special", Json(false)) == Json(true)) add_ids(token, "id", &ids);
+  TokenizerConfig config;
+  if (auto read = read_tokenizer_config(folder); read.ok()) config = std::move(*read);
+  const auto tokenizer = read_tokenizer_file(folder + "/tokenizer.json");
+  if (tokenizer.ok()) {
+    for (const AddedToken& token : tokenizer->added) {
+      if (token.special) ids.insert(token.id);
+      if (token.text == config.eos_token) *eos = token.id;
+    }
     return ids;
   }
-  const Json config = optional_json(folder + "/tokenizer_config.json");
-  const auto decoder = config.find("added_tokens_decoder");
-  if (decoder == config.end() || !decoder->is_object()) return ids;
-  for (const auto& [text, token] : decoder->items())
-    if (token.is_object() && token.value("special", Json(false)) == Json(true) && text.size() < 10 &&
-        text.find_first_not_of("0123456789") == text.npos && !text.empty())
-      ids.insert(static_cast<std::int32_t>(std::stol(text)));
+  for (const auto& [id, token] : config.added_tokens) {
+    if (token.special) ids.insert(id);
+    if (token.text == config.eos_token) *eos = id;
+  }
   return ids;
 }
 
@@ -95,9 +96,12 @@ void read_tokens(const Json& top, const Json& text, const std::string& folder, T
     add_ids(*json, "bos_token_id", &begins);
   }
   const auto inside = [&](std::int32_t id) { return id < facts->vocab; };
-  std::erase_if(ends, [&](std::int32_t id) { return !inside(id); });
-  for (const std::int32_t id : special_ids(folder))
+  // Servers stop at the tokenizer's own end token too.
+  std::int32_t tokenizer_eos = -1;
+  for (const std::int32_t id : special_ids(folder, &tokenizer_eos))
     if (inside(id)) facts->special_ids.push_back(id);
+  if (tokenizer_eos >= 0) ends.insert(tokenizer_eos);
+  std::erase_if(ends, [&](std::int32_t id) { return !inside(id); });
   facts->end_ids.assign(ends.begin(), ends.end());
   if (!ends.empty()) facts->eos_id = *ends.begin();
   std::set<std::int32_t> first;
@@ -153,8 +157,14 @@ bool is_transformers_target(const std::string& path) {
   return is_directory(path) || path.ends_with(".json");
 }
 
+std::string transformers_folder(const std::string& path) {
+  if (is_directory(path)) return path;
+  const std::string parent = fs::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
 Result<TargetFacts> read_transformers_facts(const std::string& path) {
-  const std::string config_path = config_of(path), folder = folder_of(path);
+  const std::string config_path = config_of(path), folder = transformers_folder(path);
   if (is_directory(path) && !path_exists(config_path))
     return Status(StatusCode::kDataLoss, "a folder without config.json is no model", path,
                   "give a GGUF file or a transformers folder");
@@ -193,7 +203,7 @@ Result<TargetFacts> read_transformers_facts(const std::string& path) {
 
 Result<TargetWeights> read_transformers_weights(const std::string& path) {
   EAGLET_ASSIGN_OR_RETURN(const TargetFacts facts, read_transformers_facts(path));
-  EAGLET_ASSIGN_OR_RETURN(SafetensorsFolder folder, SafetensorsFolder::open(folder_of(path)));
+  EAGLET_ASSIGN_OR_RETURN(SafetensorsFolder folder, SafetensorsFolder::open(transformers_folder(path)));
   const auto read = [&](const char* name, std::vector<std::int64_t> shape) -> Result<std::vector<float>> {
     EAGLET_ASSIGN_OR_RETURN(const SafetensorsFolder::Tensor tensor, find_one(folder, name));
     if (tensor.entry->shape != shape)

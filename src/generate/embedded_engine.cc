@@ -111,34 +111,29 @@ Result<EmbeddedEngine> EmbeddedEngine::open(const GenerateOptions& options, Prog
 Status EmbeddedEngine::load_llama(Progress& progress, const std::string& why) {
   if (is_directory(options_.model_path))
     return Status(StatusCode::kConfig, "libllama reads GGUF files, this is a folder", options_.model_path,
-                  "give --engine native with --tokenizer, or convert the model");
+                  "give --engine native, or convert the model");
   if (!options_.tokenizer_path.empty())
     return Status(StatusCode::kUsage, "--tokenizer needs --engine native", "eaglet generate",
                   "libllama uses the tokenizer of the file it runs");
   EAGLET_ASSIGN_OR_RETURN(const TargetWeightsAs weights, weights_as_from_name(options_.weights));
-  EAGLET_ASSIGN_OR_RETURN(tokenizer_, Target::load(options_.model_path, {weights, options_.threads}));
+  EAGLET_ASSIGN_OR_RETURN(llama_, Target::load(options_.model_path, {weights, options_.threads}));
+  tokenizer_ = llama_.get();
   progress.note(
-      fmt::format("engine libllama, weights {}{}", tokenizer_->weights_as(), why.empty() ? "" : ": " + why));
+      fmt::format("engine libllama, weights {}{}", llama_->weights_as(), why.empty() ? "" : ": " + why));
   return {};
 }
 
 Status EmbeddedEngine::load_native(Progress& progress) {
-  const bool folder = is_directory(options_.model_path);
-  if (folder && options_.tokenizer_path.empty())
-    return Status(
-        StatusCode::kConfig, "a folder's tokenizer.json is not read yet", options_.model_path,
-        "give --tokenizer FILE: a GGUF of the same model, of which only tokenizer and chat template "
-        "are used");
   set_num_threads(options_.threads);
   const std::string tokenizer =
       options_.tokenizer_path.empty() ? options_.model_path : options_.tokenizer_path;
-  TargetOptions vocab_only;
-  vocab_only.vocab_only = true;
-  EAGLET_ASSIGN_OR_RETURN(tokenizer_, Target::load(tokenizer, vocab_only));
+  EAGLET_ASSIGN_OR_RETURN(own_tokens_, TargetTokens::open(tokenizer));
+  tokenizer_ = own_tokens_.get();
   EAGLET_ASSIGN_OR_RETURN(const TargetFiles files, open_target_files(options_.model_path));
-  if (tokenizer_->facts().vocab > files.config.vocab)
+  // Both are rows of embeddings (unused ones too), so the same model's other file has exactly as many.
+  if (tokenizer_->facts().vocab != files.config.vocab)
     return Status(StatusCode::kConfig,
-                  fmt::format("the tokenizer has {} tokens, the target's embeddings {}",
+                  fmt::format("the tokenizer is of a model with {} tokens, the target's embeddings have {}",
                               tokenizer_->facts().vocab, files.config.vocab),
                   tokenizer, "give the tokenizer of this model");
   EAGLET_ASSIGN_OR_RETURN(const ComputeType type, steady_compute_type(options_.compute_type));
@@ -208,7 +203,7 @@ Status EmbeddedEngine::load_draft(std::uint64_t* left, Progress& progress) {
 
 Json EmbeddedEngine::settings() const {
   if (native()) return {{"engine", "native"}, {"compute_type", compute_type_name(resident_->compute_type())}};
-  return {{"engine", "llama"}, {"weights_as", tokenizer_->weights_as()}};
+  return {{"engine", "llama"}, {"weights_as", llama_->weights_as()}};
 }
 
 int EmbeddedEngine::parallel() const {
@@ -229,8 +224,7 @@ NativeGeneratorOptions EmbeddedEngine::native_options(std::size_t requests) cons
 Result<std::unique_ptr<Generator>> EmbeddedEngine::make_generator(
     std::size_t requests, std::int64_t longest_sequence, const std::vector<std::int32_t>& kept_layers) const {
   NativeGeneratorOptions how = native_options(requests);
-  if (!native())
-    return Generator::create(*tokenizer_, {how.parallel, longest_sequence, sampling_of(options_)});
+  if (!native()) return Generator::create(*llama_, {how.parallel, longest_sequence, sampling_of(options_)});
   how.kept_layers = kept_layers;
   return make_native_generator(resident_.get(), how);
 }

@@ -19,15 +19,15 @@
 namespace eaglet {
 
 /// What runs the target when no server is asked: our own forward with all weights in memory (native), or
-/// libllama. Tokenizer and chat template are libllama's with either.
+/// libllama. Tokenizer and chat template are the model's own, or another file's (--tokenizer).
 class EmbeddedEngine {
  public:
   /// kUsage (an engine or type that does not exist, flags of the other engine), kNoSpace (the weights do not
-  /// fit), kConfig (a folder without --tokenizer; a tokenizer or a draft of another model), the errors of
+  /// fit), kConfig (a tokenizer or a draft of another model), the errors of
   /// loading. Says in a note which engine it is and why.
   static Result<EmbeddedEngine> open(const GenerateOptions& options, Progress& progress);
 
-  const Target& tokenizer() const { return *tokenizer_; }
+  const TargetTokens& tokenizer() const { return *tokenizer_; }
   const TargetFacts& facts() const { return facts_; }  // of the target
   bool native() const { return resident_ != nullptr; }
   /// What makes the answers, for their record: engine, and what the weights are held as.
@@ -52,7 +52,9 @@ class EmbeddedEngine {
 
   GenerateOptions options_;
   TargetFacts facts_;
-  std::unique_ptr<Target> tokenizer_;  // with libllama the weights too
+  std::unique_ptr<Target> llama_;             // with libllama
+  std::unique_ptr<TargetTokens> own_tokens_;  // without
+  const TargetTokens* tokenizer_ = nullptr;   // one of these
   std::unique_ptr<ResidentTarget> resident_;
   std::unique_ptr<ResidentDraft> draft_;  // with --draft
   std::uint64_t cache_bytes_ = 0;

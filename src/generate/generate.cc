@@ -17,7 +17,7 @@
 #include "generate/thinking.h"
 #include "verifier/chat_template.h"
 #include "verifier/generator.h"
-#include "verifier/target.h"
+#include "verifier/target_tokens.h"
 
 namespace eaglet {
 namespace {
@@ -83,7 +83,8 @@ Result<PromptFile> read_prompt_set(const GenerateOptions& options) {
 /// Renders and tokenises; a prompt the template refuses or the context cannot hold goes to `refused`.
 class PromptTokens {
  public:
-  PromptTokens(const Target& target, std::int64_t max_tokens) : target_(target), max_tokens_(max_tokens) {}
+  PromptTokens(const TargetTokens& target, std::int64_t max_tokens)
+      : target_(target), max_tokens_(max_tokens) {}
 
   Result<std::deque<Asked>> all(std::vector<Prompt> prompts, const AnswerFile& answers,
                                 std::vector<Refused>* refused) {
@@ -116,7 +117,7 @@ class PromptTokens {
         EAGLET_ASSIGN_OR_RETURN(chat_, ChatTemplate::open(target_));
       }
       EAGLET_ASSIGN_OR_RETURN(one->rendered, chat_->render(one->prompt.messages, one->prompt.tools));
-      EAGLET_ASSIGN_OR_RETURN(one->tokens, target_.tokenize(one->rendered.text, target_.adds_bos()));
+      EAGLET_ASSIGN_OR_RETURN(one->tokens, target_.prompt_ids(one->rendered.text));
     }
     const auto bad = [](const std::string& what) { return Status(StatusCode::kInvalidArgument, what); };
     if (one->tokens.empty()) return bad("the prompt has no tokens");
@@ -132,12 +133,12 @@ class PromptTokens {
     return Status();
   }
 
-  const Target& target_;
+  const TargetTokens& target_;
   std::int64_t max_tokens_;
   std::unique_ptr<ChatTemplate> chat_;
 };
 
-Conversation to_row(const Target& target, const Asked& asked, const GeneratedAnswer& answer) {
+Conversation to_row(const TargetTokens& target, const Asked& asked, const GeneratedAnswer& answer) {
   std::vector<std::string> pieces;
   const std::size_t spoken = answer.tokens.size() - (answer.stopped ? 1 : 0);
   for (std::size_t i = 0; i < spoken; ++i) pieces.push_back(target.piece(answer.tokens[i], /*special=*/true));
@@ -230,6 +231,16 @@ Status answer_all(const GenerateOptions& options, const EmbeddedEngine& engine, 
   return status;
 }
 
+Status foresee_states(const GenerateOptions& options, const EmbeddedEngine& engine,
+                      const std::deque<Asked>& asked, Progress& progress) {
+  if (options.keep.layers.empty() || !engine.native() || asked.empty()) return {};
+  std::vector<std::int64_t> prompt_tokens;
+  for (const Asked& one : asked) prompt_tokens.push_back(static_cast<std::int64_t>(one.tokens.size()));
+  EAGLET_ASSIGN_OR_RETURN(const std::string text, options.keep.foresee(prompt_tokens, options.max_tokens));
+  progress.note(text);
+  return {};
+}
+
 void add_totals(const AnswerTotals& totals, GenerateReport* report) {
   report->empty_answers = totals.empty;
   report->stopped = totals.stopped;
@@ -264,6 +275,7 @@ Result<GenerateReport> generate(const GenerateOptions& options, Progress& progre
   report.already_done = report.prompts - report.too_long - static_cast<std::int64_t>(asked.size());
   EAGLET_RETURN_IF_ERROR(write_skipped(options, prompts.broken, refused, progress));
 
+  EAGLET_RETURN_IF_ERROR(foresee_states(options, engine, asked, progress));
   progress.begin("generate", static_cast<std::uint64_t>(report.prompts - report.too_long), "prompts",
                  static_cast<std::uint64_t>(report.already_done));
   EAGLET_RETURN_IF_ERROR(answer_all(options, engine, std::move(asked), &answers, &report, progress));

@@ -33,13 +33,17 @@ struct ServedOptions {
 struct KeepStates {
   std::vector<std::int32_t> layers;  // captured, in this order; the last state follows. Empty: none are kept
   bool required = false;             // libllama instead is an error, not a note
+  /// Told the prompts' tokens and the longest answer before anything is answered: what to say of the room
+  /// that the states need, or kNoSpace.
+  std::function<Result<std::string>(const std::vector<std::int64_t>& prompt_tokens, std::int64_t max_tokens)>
+      foresee;
   /// Called with the answer's row, after it was written, and its states: bf16 [tokens, layers and the last,
   /// hidden].
   std::function<Status(const Conversation&, std::vector<std::uint16_t>)> take;
 };
 
 struct GenerateOptions {
-  std::string model_path;            // GGUF; with servers only its tokenizer, and only when they give no ids
+  std::string model_path;            // the target; with servers only its tokenizer, where they give no ids
   std::vector<std::string> servers;  // addresses; empty: the embedded target
   ServedOptions served;
   std::string prompts_path;      // JSONL
@@ -55,7 +59,7 @@ struct GenerateOptions {
   int parallel = 0;             // sequences decoded together; 0 = 64 with the native engine, 16 with libllama
   int threads = 0;              // 0 = all cores
   std::string engine = "auto";  // auto | native | llama
-  std::string tokenizer_path;   // native: a GGUF whose tokenizer is used, where model_path is a folder
+  std::string tokenizer_path;   // native: another target whose tokenizer is used; empty: the model's own
   std::string memory;           // native: weights and caches, as 4G; empty: half of what is free
   std::string compute_type =
       "auto";              // native: products in f32 or bf16; auto: bf16 where the processor has it

@@ -16,7 +16,7 @@
 #include "generate/answer_file.h"
 #include "generate/side_lines.h"
 #include "verifier/talk_renderer.h"
-#include "verifier/target.h"
+#include "verifier/target_tokens.h"
 
 namespace eaglet {
 namespace {
@@ -156,8 +156,8 @@ class Preparation {
     if (options_.model_path.empty())
       return Status(StatusCode::kUsage, "these conversations are texts, and no tokenizer is given",
                     id_.empty() ? "--model" : "conversation " + id_,
-                    "give --model GGUF: its tokenizer and its chat template are used");
-    EAGLET_ASSIGN_OR_RETURN(target_, Target::load(options_.model_path, {.vocab_only = true}));
+                    "give --model TARGET: its tokenizer and its chat template are used");
+    EAGLET_ASSIGN_OR_RETURN(target_, TargetTokens::open(options_.model_path));
     RenderOptions how;
     how.learn_empty_thinking = options_.learn_empty_thinking;
     if (!options_.template_path.empty()) {
@@ -226,7 +226,7 @@ class Preparation {
   PrepareReport report_;
   std::string id_;  // of the row at hand, for the side file
   std::unordered_map<std::string, Seen> seen_;
-  std::unique_ptr<Target> target_;
+  std::unique_ptr<TargetTokens> target_;
   std::unique_ptr<TalkRenderer> renderer_;
   std::int64_t least_limit_ = 0;
 };

@@ -13,7 +13,7 @@ namespace eaglet {
 struct PrepareOptions {
   std::vector<std::string> inputs;  // conversations of any form (docs/formats/conversations.md)
   std::string output_path;          // conversations.jsonl
-  std::string model_path;           // GGUF with the tokenizer; not needed when all rows have token ids
+  std::string model_path;           // the target with the tokenizer; not needed when all rows have token ids
   std::string template_path;        // a chat template instead of the model's
   std::string template_arguments;   // JSON object: further variables of the template
   std::int64_t max_seq_len = 0;     // cut sequences to so many tokens; 0 = no cut

@@ -35,7 +35,7 @@ Result<Json> object_of_flag(const std::string& flag, const std::string& text) {
 Result<LocalRenderer> open_local_renderer(const GenerateOptions& options) {
   LocalRenderer local;
   if (options.model_path.empty()) return local;
-  EAGLET_ASSIGN_OR_RETURN(local.target, Target::load(options.model_path, {.vocab_only = true}));
+  EAGLET_ASSIGN_OR_RETURN(local.target, TargetTokens::open(options.model_path));
   RenderOptions how;
   EAGLET_ASSIGN_OR_RETURN(how.template_arguments,
                           object_of_flag("--template-arguments", options.served.template_arguments));
@@ -72,11 +72,12 @@ Result<ServedConnection> connect_servers(const GenerateOptions& options, bool ha
     connection.urls.push_back(facts.url);
   }
   if (connection.server.kind == ServerKind::kOpenAi && !has_renderer)
-    return Status(StatusCode::kConfig,
-                  "this kind of server gives no token ids (it is none of vLLM, SGLang and llama-server)",
-                  connection.server.url,
-                  "give --model GGUF: the texts are then tokenised with its tokenizer and template; or name "
-                  "the kind with --server-kind when it is one of those behind a proxy");
+    return Status(
+        StatusCode::kConfig,
+        "this kind of server gives no token ids (it is none of vLLM, SGLang and llama-server)",
+        connection.server.url,
+        "give --model TARGET: the texts are then tokenised with its tokenizer and template; or name "
+        "the kind with --server-kind when it is one of those behind a proxy");
   progress.note(fmt::format("{} server{} of kind {} with the model {}", connection.urls.size(),
                             connection.urls.size() == 1 ? "" : "s", server_kind_name(connection.server.kind),
                             connection.server.model));

@@ -10,7 +10,7 @@
 #include "client/server_facts.h"
 #include "generate/generate.h"
 #include "verifier/talk_renderer.h"
-#include "verifier/target.h"
+#include "verifier/target_tokens.h"
 
 namespace eaglet {
 
@@ -19,7 +19,7 @@ namespace eaglet {
 /// The tokenizer and template that are used where a server gives no ids; empty without a model, or when it
 /// carries no template.
 struct LocalRenderer {
-  std::unique_ptr<Target> target;
+  std::unique_ptr<TargetTokens> target;
   std::unique_ptr<TalkRenderer> renderer;
 };
 Result<LocalRenderer> open_local_renderer(const GenerateOptions& options);

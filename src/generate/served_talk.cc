@@ -29,7 +29,7 @@ Result<bool> ServedTalk::next(const ServerFacts& server, const TalkRenderer* ren
     if (renderer == nullptr)
       return Status(StatusCode::kConfig,
                     "SGLang gives no token ids for chats, and there is no chat template here", server.url,
-                    "give --model GGUF (and --chat-template FILE when the server uses another one)");
+                    "give --model TARGET (and --chat-template FILE when the server uses another one)");
     EAGLET_ASSIGN_OR_RETURN(asking->prompt_text, renderer->render_prompt(asking->messages, asking->tools,
                                                                          asking->messages.size()));
   }
@@ -43,9 +43,10 @@ Status ServedTalk::answer(const ServedAnswer& answer, const TalkRenderer* render
   if (answer.has_ids()) {
     turn = {answer.prompt_ids, answer.answer_ids, !answer.cut && !answer.ended_by_stop};
   } else if (renderer == nullptr || plan_.history().size() != place + 1 || prompt_.messages.is_null()) {
-    return Status(StatusCode::kConfig, "the server gives no token ids", {},
-                  "use vLLM 0.10 or later, SGLang or llama-server, or give --model GGUF: the texts are then "
-                  "tokenised with its tokenizer and template");
+    return Status(
+        StatusCode::kConfig, "the server gives no token ids", {},
+        "use vLLM 0.10 or later, SGLang or llama-server, or give --model TARGET: the texts are then "
+        "tokenised with its tokenizer and template");
   } else {
     EAGLET_ASSIGN_OR_RETURN(turn, renderer->turn_tokens(plan_.history(), prompt_.tools, place, answer.cut));
     tokenised_here_ = true;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/adamw_scalars.h"
+#include "ops/device_ops.h"
+
 namespace eaglet {
 namespace {
 
@@ -11,13 +14,8 @@ constexpr std::int64_t kBlock = 16384;
 constexpr std::int64_t kMaxSums =
     4096;  // partial sums of l2_norm, on the stack: nothing is allocated in a step
 
-struct Scalars {
-  float gradient_scale, keep, beta1, one_minus_beta1, beta2, one_minus_beta2, rate, inverse_root_correction,
-      eps;
-};
-
 void adamw_block(std::int64_t n, float* __restrict w, const float* __restrict g, float* __restrict m,
-                 float* __restrict v, const Scalars& s) {
+                 float* __restrict v, const AdamwScalars& s) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const float gradient = g[i] * s.gradient_scale;
@@ -40,19 +38,10 @@ double square_sum(std::int64_t n, const float* __restrict values) {
 
 void adamw(std::int64_t n, float* weights, const float* gradients, float* first_moment, float* second_moment,
            double gradient_scale, double learning_rate, std::int64_t update, const AdamwOptions& options) {
-  const double t = static_cast<double>(update);
-  const double correction1 = 1.0 - std::pow(options.beta1, t);
-  const double correction2 = 1.0 - std::pow(options.beta2, t);
-  Scalars s;
-  s.gradient_scale = static_cast<float>(gradient_scale);
-  s.keep = static_cast<float>(1.0 - learning_rate * options.weight_decay);
-  s.beta1 = static_cast<float>(options.beta1);
-  s.one_minus_beta1 = static_cast<float>(1.0 - options.beta1);
-  s.beta2 = static_cast<float>(options.beta2);
-  s.one_minus_beta2 = static_cast<float>(1.0 - options.beta2);
-  s.rate = static_cast<float>(learning_rate / correction1);
-  s.inverse_root_correction = static_cast<float>(1.0 / std::sqrt(correction2));
-  s.eps = static_cast<float>(options.eps);
+  if (const DeviceOps* device = device_ops(weights))
+    return device->adamw(n, weights, gradients, first_moment, second_moment, gradient_scale, learning_rate,
+                         update, options);
+  const AdamwScalars s = adamw_scalars(gradient_scale, learning_rate, update, options);
 #pragma omp parallel for schedule(static)
   for (std::int64_t begin = 0; begin < n; begin += kBlock) {
     const std::int64_t count = std::min(kBlock, n - begin);
@@ -61,6 +50,7 @@ void adamw(std::int64_t n, float* weights, const float* gradients, float* first_
 }
 
 double l2_norm(std::int64_t n, const float* values) {
+  if (const DeviceOps* device = device_ops(values)) return device->l2_norm(n, values);
   double sums[kMaxSums];
   const std::int64_t block = std::max<std::int64_t>(kBlock, (n + kMaxSums - 1) / kMaxSums);
   const std::int64_t blocks = (n + block - 1) / block;

@@ -7,6 +7,7 @@
 
 #include "device/gemm.h"
 #include "device/threads.h"
+#include "ops/device_ops.h"
 #include "ops/vector_math.h"
 
 namespace eaglet {
@@ -295,6 +296,8 @@ std::int64_t attention_scratch_floats(const AttentionShape& shape, std::int64_t 
 
 void attention(const AttentionShape& shape, const AttentionInputs& in, float* out, float* log_sum_exp,
                float* scratch, std::int64_t scratch_floats_per_thread) {
+  if (const DeviceOps* device = device_ops(out))
+    return device->attention(shape, in, out, log_sum_exp, scratch, scratch_floats_per_thread);
   const std::int64_t max_keys = longest_span(*in.spans);
   const Geometry g = geometry(shape);
   const auto spans = static_cast<std::int64_t>(in.spans->size());
@@ -312,6 +315,9 @@ void attention(const AttentionShape& shape, const AttentionInputs& in, float* ou
 void attention_backward(const AttentionShape& shape, const AttentionInputs& in, const float* out,
                         const float* log_sum_exp, const AttentionGradients& gradients, float* scratch,
                         std::int64_t scratch_floats_per_thread) {
+  if (const DeviceOps* device = device_ops(gradients.d_queries))
+    return device->attention_backward(shape, in, out, log_sum_exp, gradients, scratch,
+                                      scratch_floats_per_thread);
   const std::int64_t max_keys = longest_span(*in.spans);
   const Geometry g = geometry(shape);
   const std::int64_t block_rows = g.block_queries * g.group;

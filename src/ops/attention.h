@@ -22,7 +22,7 @@ struct AttentionSpan {
   std::int32_t query_begin = 0, query_end = 0, key_begin = 0, key_end = 0;
 };
 
-/// What one call works on. key_of_query [n]: index in the step-0 arrays of the query's own row (its last
+/// What one call works on. Spans ascend, and so does key_of_query. key_of_query [n]: index in the step-0 arrays of the query's own row (its last
 /// visible step-0 key).
 struct AttentionInputs {
   std::int64_t num_queries = 0;

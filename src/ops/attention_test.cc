@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "device/threads.h"
-#include "ops/attention_ref.h"
+#include "ops/attention_test_util.h"
 #include "ops/ops_test_util.h"
 
 namespace eaglet {
@@ -14,100 +14,10 @@ using test::random_floats;
 using test::relative_difference;
 using test::widen;
 
-// Two documents (of `lengths` keys), every second row a query, k own steps whose arrays are in another order
-// than the queries.
-struct Case {
-  AttentionShape shape;
-  std::vector<std::int32_t> lengths;
-  std::int64_t own_steps = 0;
-  std::vector<AttentionSpan> spans;
-  std::vector<std::int32_t> key_of_query;
-  std::vector<std::vector<std::int32_t>> own_index;
-  std::vector<float> queries, keys0, values0;
-  std::vector<std::vector<float>> own_keys, own_values;
-  std::int64_t total_keys = 0;
-};
-
-Case make_case(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window,
-               std::vector<std::int32_t> lengths, std::int64_t own_steps, std::int32_t query_distance = 2) {
-  Case c;
-  c.shape = {heads, kv_heads, head_dim, window};
-  c.lengths = lengths;
-  c.own_steps = own_steps;
-  for (const std::int32_t length : lengths) {
-    const auto first_query = static_cast<std::int32_t>(c.key_of_query.size());
-    const auto first_key = static_cast<std::int32_t>(c.total_keys);
-    for (std::int32_t i = length == 1 ? 0 : 1; i < length; i += query_distance)
-      c.key_of_query.push_back(first_key + i);
-    c.total_keys += length;
-    c.spans.push_back({first_query, static_cast<std::int32_t>(c.key_of_query.size()), first_key,
-                       static_cast<std::int32_t>(c.total_keys)});
-  }
-  const auto n = static_cast<std::int64_t>(c.key_of_query.size());
-  c.queries = random_floats(n * heads * head_dim, 1);
-  c.keys0 = random_floats(c.total_keys * kv_heads * head_dim, 2);
-  c.values0 = random_floats(c.total_keys * kv_heads * head_dim, 3);
-  for (std::int64_t j = 0; j < own_steps; ++j) {
-    std::vector<std::int32_t> index;
-    for (std::int64_t i = 0; i < n; ++i)
-      index.push_back(static_cast<std::int32_t>(n + j - i));  // reversed, one unused
-    c.own_index.push_back(index);
-    c.own_keys.push_back(
-        random_floats((n + j + 1) * kv_heads * head_dim, 10 + static_cast<std::uint64_t>(j)));
-    c.own_values.push_back(
-        random_floats((n + j + 1) * kv_heads * head_dim, 20 + static_cast<std::uint64_t>(j)));
-  }
-  return c;
-}
-
-// Everything in one flat vector, so that one complex step walks over every input.
-struct Layout {
-  std::vector<std::int64_t> offset;  // queries, keys0, values0, own keys..., own values...
-};
-
-std::vector<float> flatten(const Case& c, Layout* layout) {
-  std::vector<float> all;
-  const auto add = [&](const std::vector<float>& part) {
-    layout->offset.push_back(static_cast<std::int64_t>(all.size()));
-    all.insert(all.end(), part.begin(), part.end());
-  };
-  add(c.queries);
-  add(c.keys0);
-  add(c.values0);
-  for (const auto& part : c.own_keys) add(part);
-  for (const auto& part : c.own_values) add(part);
-  layout->offset.push_back(static_cast<std::int64_t>(all.size()));
-  return all;
-}
-
-template <class T>
-std::vector<T> reference_output(const Case& c, const Layout& layout, const std::vector<T>& all) {
-  const std::int64_t D = c.shape.head_dim, N = c.shape.num_heads, Kv = c.shape.num_kv_heads;
-  const auto vector_at = [&](std::size_t part, std::int64_t row, std::int64_t heads, std::int64_t head) {
-    const auto begin = all.begin() + layout.offset[part] + (row * heads + head) * D;
-    return std::vector<T>(begin, begin + D);
-  };
-  std::vector<T> out;
-  for (const AttentionSpan& span : c.spans)
-    for (std::int32_t q = span.query_begin; q < span.query_end; ++q)
-      for (std::int64_t head = 0; head < N; ++head) {
-        const std::int64_t kv_head = head / (N / Kv), last = c.key_of_query[static_cast<std::size_t>(q)];
-        std::vector<std::vector<T>> keys, values;
-        for (std::int64_t j = span.key_begin; j <= last; ++j) {
-          if (c.shape.window > 0 && j <= last - c.shape.window) continue;
-          keys.push_back(vector_at(1, j, Kv, kv_head));
-          values.push_back(vector_at(2, j, Kv, kv_head));
-        }
-        for (std::size_t j = 0; j < static_cast<std::size_t>(c.own_steps); ++j) {
-          const std::int64_t row = c.own_index[j][static_cast<std::size_t>(q)];
-          keys.push_back(vector_at(3 + j, row, Kv, kv_head));
-          values.push_back(vector_at(3 + static_cast<std::size_t>(c.own_steps) + j, row, Kv, kv_head));
-        }
-        const std::vector<T> row = ref::attention_row(vector_at(0, q, N, head), keys, values);
-        out.insert(out.end(), row.begin(), row.end());
-      }
-  return out;
-}
+using Case = test::AttentionCase;
+using Layout = test::AttentionLayout;
+using test::attention_reference;
+using test::make_attention_case;
 
 struct Output {
   std::vector<float> out, gradient;  // gradient in flatten() order
@@ -152,10 +62,10 @@ void check(const Case& c) {
   const std::vector<float> all = flatten(c, &layout);
   const std::vector<float> d_out = random_floats(static_cast<std::int64_t>(c.queries.size()), 99);
   const Output got = run(c, d_out);
-  EXPECT_LT(relative_difference(got.out, reference_output(c, layout, widen<double>(all))), 2e-6);
+  EXPECT_LT(relative_difference(got.out, attention_reference(c, layout, widen<double>(all))), 2e-6);
   const auto loss = [&](const std::vector<Complex>& x) {
     Complex sum(0);
-    const std::vector<Complex> out = reference_output(c, layout, x);
+    const std::vector<Complex> out = attention_reference(c, layout, x);
     for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * static_cast<double>(d_out[i]);
     return sum;
   };
@@ -163,16 +73,16 @@ void check(const Case& c) {
 }
 
 TEST(Attention, StepZero) {
-  check(make_case(4, 2, 6, 0, {9, 5}, 0));
+  check(make_attention_case(4, 2, 6, 0, {9, 5}, 0));
 }
 TEST(Attention, OneTokenDocumentsAndOddSizes) {
-  check(make_case(3, 1, 5, 0, {1, 2, 1, 7}, 0));
+  check(make_attention_case(3, 1, 5, 0, {1, 2, 1, 7}, 0));
 }
 TEST(Attention, OwnKeysOfLaterSteps) {
-  check(make_case(4, 2, 6, 0, {7, 4}, 3));
+  check(make_attention_case(4, 2, 6, 0, {7, 4}, 3));
 }
 TEST(Attention, Window) {
-  check(make_case(2, 2, 4, 3, {11, 6}, 1));
+  check(make_attention_case(2, 2, 4, 3, {11, 6}, 1));
 }
 
 // Longer than a tile of keys: the maximum and the sum go on from tile to tile. The gradient along a random
@@ -180,12 +90,12 @@ TEST(Attention, Window) {
 TEST(Attention, SeveralTilesOfKeys) {
   for (const std::int64_t window : {0, 5000}) {
     SCOPED_TRACE(window);
-    const Case c = make_case(4, 2, 4, window, {9000, 6, 4097}, 2, 331);
+    const Case c = make_attention_case(4, 2, 4, window, {9000, 6, 4097}, 2, 331);
     Layout layout;
     const std::vector<float> all = flatten(c, &layout);
     const std::vector<float> d_out = random_floats(static_cast<std::int64_t>(c.queries.size()), 99);
     const Output got = run(c, d_out);
-    EXPECT_LT(relative_difference(got.out, reference_output(c, layout, widen<double>(all))), 2e-6);
+    EXPECT_LT(relative_difference(got.out, attention_reference(c, layout, widen<double>(all))), 2e-6);
     const std::vector<float> along = random_floats(static_cast<std::int64_t>(all.size()), 97);
     std::vector<Complex> moved = widen<Complex>(all);
     double want = 0, slope = 0, size = 0;
@@ -194,7 +104,7 @@ TEST(Attention, SeveralTilesOfKeys) {
       slope += static_cast<double>(got.gradient[i]) * along[i];
       size += static_cast<double>(got.gradient[i]) * got.gradient[i];
     }
-    const std::vector<Complex> out = reference_output(c, layout, moved);
+    const std::vector<Complex> out = attention_reference(c, layout, moved);
     for (std::size_t i = 0; i < out.size(); ++i) want += out[i].imag() / 1e-30 * d_out[i];
     EXPECT_NEAR(slope, want, 1e-5 * std::sqrt(size));
   }
@@ -202,7 +112,7 @@ TEST(Attention, SeveralTilesOfKeys) {
 
 TEST(Attention, ManyBlocksAgreeWithOneThread) {
   // More queries than one block holds, so that blocks of a document follow one another.
-  const Case c = make_case(6, 2, 8, 0, {400, 37}, 1);
+  const Case c = make_attention_case(6, 2, 8, 0, {400, 37}, 1);
   const std::vector<float> d_out = random_floats(static_cast<std::int64_t>(c.queries.size()), 98);
   set_num_threads(2);
   const Output two = run(c, d_out), again = run(c, d_out);
@@ -215,7 +125,7 @@ TEST(Attention, ManyBlocksAgreeWithOneThread) {
             one.gradient);  // a document's kv head belongs to one thread: not even the rounding differs
   Layout layout;
   const std::vector<float> all = flatten(c, &layout);
-  EXPECT_LT(relative_difference(two.out, reference_output(c, layout, widen<double>(all))), 2e-6);
+  EXPECT_LT(relative_difference(two.out, attention_reference(c, layout, widen<double>(all))), 2e-6);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "device/bf16_rounding.h"
 #include "device/threads.h"
+#include "ops/device_ops.h"
 #include "ops/linear.h"
 #include "ops/loss_row.h"
 #include "ops/vector_math.h"
@@ -176,6 +177,8 @@ std::int64_t head_loss_scratch_floats(const HeadLossShape& shape, int threads) {
 
 void head_loss(const HeadLossShape& shape, const std::vector<LossTerm>& terms, const HeadLossInputs& in,
                const HeadLossOutputs& out, float* scratch, HeadLossWorkspace* workspace) {
+  if (const DeviceOps* device = device_ops(in.teacher_states))
+    return device->head_loss(shape, terms, in, out, scratch, workspace);
   const std::int64_t chunk_teachers = head_loss_chunk(shape);
   const Memory m = carve(shape, num_threads(), scratch);
   workspace->begin.resize(in.xs.size());
@@ -203,6 +206,8 @@ std::int64_t best_over_vocab_scratch_floats(std::int64_t vocab) {
 
 void best_over_vocab(std::int64_t n, std::int64_t width, std::int64_t vocab, const float* states,
                      const float* head, std::int32_t* best, float* scratch) {
+  if (const DeviceOps* device = device_ops(states))
+    return device->best_over_vocab(n, width, vocab, states, head, best, scratch);
   for (std::int64_t first = 0; first < n; first += kArgmaxRows) {
     const std::int64_t rows = std::min(kArgmaxRows, n - first);
     linear(rows, vocab, width, states + first * width, head, width, false, scratch);

@@ -23,6 +23,8 @@ struct HeadLossShape {
   std::int64_t whole_vocab = 0;
 };
 
+/// On a device the float arrays lie in its memory, and the heads' weights; what is said of loss, best and
+/// teacher_best below is for the host to read and lies in its memory.
 struct HeadLossInputs {
   std::int64_t num_teachers = 0;
   const float* teacher_states = nullptr;                  // [num_teachers, Ht], after the verifier's norm

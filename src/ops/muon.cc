@@ -7,6 +7,7 @@
 #include "device/gemm.h"
 #include "device/threads.h"
 #include "ops/adamw.h"
+#include "ops/device_ops.h"
 
 namespace eaglet {
 namespace {
@@ -63,6 +64,7 @@ std::int64_t muon_scratch_floats(std::int64_t rows, std::int64_t columns) {
 
 // scratch: a second x, the gram matrix, its polynomial (and for muon() the update itself, last).
 void newton_schulz(std::int64_t rows, std::int64_t columns, int steps, float* x, float* scratch) {
+  if (const DeviceOps* device = device_ops(x)) return device->newton_schulz(rows, columns, steps, x, scratch);
   const std::int64_t n = rows * columns, side = std::min(rows, columns);
   float *now = x, *next = scratch, *gram = scratch + n, *polynomial = gram + side * side;
   scale(n, static_cast<float>(1.0 / std::max(l2_norm(n, x), kNewtonSchulzEps)), x);
@@ -75,6 +77,9 @@ void newton_schulz(std::int64_t rows, std::int64_t columns, int steps, float* x,
 
 void muon(std::int64_t rows, std::int64_t columns, float* weights, const float* gradients, float* momentum,
           double gradient_scale, double learning_rate, const MuonOptions& options, float* scratch) {
+  if (const DeviceOps* device = device_ops(weights))
+    return device->muon(rows, columns, weights, gradients, momentum, gradient_scale, learning_rate, options,
+                        scratch);
   const std::int64_t n = rows * columns, side = std::min(rows, columns);
   float* update = scratch + n + 2 * side * side;
   const auto keep = static_cast<float>(options.momentum), take = static_cast<float>(1.0 - options.momentum);

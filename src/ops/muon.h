@@ -17,7 +17,7 @@ struct MuonOptions {
   MuonRate rate = MuonRate::kMatchRmsAdamw;
 };
 
-/// Floats that muon() and newton_schulz() need as scratch for a matrix of this shape.
+/// Floats that muon() and newton_schulz() need as scratch for a matrix of this shape, where the matrix lies.
 std::int64_t muon_scratch_floats(std::int64_t rows, std::int64_t columns);
 
 /// One Muon update of a matrix in place (torch.optim.Muon, in fp32; Jordan et al. 2024):

@@ -4,12 +4,14 @@
 #include <cmath>
 
 #include "device/threads.h"
+#include "ops/device_ops.h"
 #include "ops/vector_math.h"
 
 namespace eaglet {
 
 void rms_norm(std::int64_t n, std::int64_t width, const float* x, std::int64_t ldx, const float* w,
               double eps, float* y, std::int64_t ldy, float* inv) {
+  if (const DeviceOps* device = device_ops(y)) return device->rms_norm(n, width, x, ldx, w, eps, y, ldy, inv);
   parallel_for(n, 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const double mean = static_cast<double>(vsum_squares(x + i * ldx, width)) / static_cast<double>(width);
@@ -36,6 +38,8 @@ void backward_row(std::int64_t width, const float* x, const float* w, float inv,
 
 void rms_norm_backward(std::int64_t n, std::int64_t width, const float* x, const float* w, const float* inv,
                        const float* dy, bool accumulate, float* dx, float* dw, float* partial) {
+  if (const DeviceOps* device = device_ops(dy))
+    return device->rms_norm_backward(n, width, x, w, inv, dy, accumulate, dx, dw, partial);
   const std::int64_t parts = std::min<std::int64_t>(num_threads(), std::max<std::int64_t>(n / 16, 1));
   parallel_for(parts, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t part = first; part < last; ++part) {

@@ -3,11 +3,14 @@
 #include <cmath>
 
 #include "device/threads.h"
+#include "ops/device_ops.h"
 
 namespace eaglet {
 
 void rope_angles(std::int64_t n, const std::int32_t* positions, std::int64_t half, const float* inv_freq,
                  float scaling, float* cos, float* sin) {
+  if (const DeviceOps* device = device_ops(cos))
+    return device->rope_angles(n, positions, half, inv_freq, scaling, cos, sin);
   parallel_for(n, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       for (std::int64_t j = 0; j < half; ++j) {
@@ -44,11 +47,14 @@ void rotate(std::int64_t n, std::int64_t heads, std::int64_t half, const float* 
 
 void rope_rotate(std::int64_t n, std::int64_t heads, std::int64_t half, const float* cos, const float* sin,
                  float* x) {
+  if (const DeviceOps* device = device_ops(x)) return device->rope_rotate(n, heads, half, cos, sin, x);
   rotate(n, heads, half, cos, sin, 1.0f, x);
 }
 
 void rope_rotate_backward(std::int64_t n, std::int64_t heads, std::int64_t half, const float* cos,
                           const float* sin, float* dx) {
+  if (const DeviceOps* device = device_ops(dx))
+    return device->rope_rotate_backward(n, heads, half, cos, sin, dx);
   rotate(n, heads, half, cos, sin, -1.0f, dx);
 }
 

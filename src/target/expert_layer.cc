@@ -8,6 +8,7 @@
 #include <future>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/interrupt.h"
 #include "device/threads.h"
 #include "ops/rms_norm.h"
@@ -218,7 +219,9 @@ Status expert_layer(const TargetConfig& c, std::int64_t layer, const LayerTensor
     });
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (interrupted()) return Status(StatusCode::kInterrupted, "stopped by a signal");
+    const double start = monotonic_seconds();
     Result<ExpertTensors> weights = next.front().get();
+    tensors.add_waited(monotonic_seconds() - start);
     next.pop_front();
     if (!weights.ok()) return weights.status();
     products.load_expert(&*weights);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "device/gemm.h"
@@ -96,7 +97,9 @@ Result<const TargetForward::PackedLayer*> TargetForward::pack(std::int64_t layer
                                                               std::future<Result<LayerTensors>>* read) {
   PackedLayer& packed = keeps(layer) ? kept_[static_cast<std::size_t>(layer)] : under_way_;
   if (packed.own != nullptr) return &packed;
+  const double start = monotonic_seconds();
   Result<LayerTensors> weights = read->get();
+  if (layer > 0) tensors_.add_waited(monotonic_seconds() - start);
   if (!weights.ok()) return weights.status();
   packed.tensors = std::move(*weights);
   packed.products = &products_;

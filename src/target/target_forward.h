@@ -50,6 +50,9 @@ class TargetForward {
   /// Multiplications and additions of a token, its attention to those before it left out.
   double flops_per_token() const;
   const std::string& path() const { return tensors_.path(); }
+  /// As TargetTensors has it; of a pass the first layer's reading, beside which nothing can be computed, left
+  /// out.
+  double waited_seconds() const { return tensors_.waited_seconds(); }
   const std::string& spill_directory() const { return options_.spill_directory; }
 
  private:

@@ -37,10 +37,14 @@ class TargetTensors {
   /// not finite).
   Result<std::vector<float>> read(const std::string& name, const std::vector<std::int64_t>& shape);
   const std::string& path() const { return path_; }
+  /// Seconds in which whoever computes had to wait for weights that were not read yet, since the start.
+  double waited_seconds() const { return waited_seconds_; }
+  void add_waited(double seconds) { waited_seconds_ += seconds; }
 
  private:
   std::unique_ptr<WeightSource> source_;
   std::string path_;
+  double waited_seconds_ = 0;
 };
 
 struct MlpBiases {

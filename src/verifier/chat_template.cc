@@ -19,15 +19,21 @@ std::string trimmed_end(std::string text) {
 
 }  // namespace
 
-Result<std::unique_ptr<ChatTemplate>> ChatTemplate::open(const Target& target) {
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::open(const TargetTokens& target) {
   quiet_llama_log();
   const std::string& path = target.facts().path;
-  if (llama_model_chat_template(target.model(), nullptr) == nullptr)
+  const std::string text = target.chat_template(false), tools_text = target.chat_template(true);
+  if (text.empty())
     return Status(StatusCode::kConfig, "the model carries no chat template", path,
                   "use an instruction-tuned model, or give prompts as prompt_ids");
   std::unique_ptr<ChatTemplate> chat(new ChatTemplate());
   try {
-    chat->templates_ = common_chat_templates_init(target.model(), "").release();
+    // libllama's model knows its own two templates; a folder's are given as texts.
+    const std::string bos = target.bos_text(), eos = target.eos_text();
+    const llama_model* model = target.model();
+    chat->templates_ = common_chat_templates_init(model, model != nullptr ? "" : text, bos, eos).release();
+    if (model == nullptr && tools_text != text)
+      chat->for_tools_ = common_chat_templates_init(nullptr, tools_text, bos, eos).release();
   } catch (const std::exception& error) {
     return Status(StatusCode::kConfig, std::string("the model's chat template is broken: ") + error.what(),
                   path, "use a corrected conversion of the model, or give prompts as prompt_ids");
@@ -38,6 +44,7 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::open(const Target& target) {
 
 ChatTemplate::~ChatTemplate() {
   common_chat_templates_free(templates_);
+  common_chat_templates_free(for_tools_);
 }
 
 Result<RenderedPrompt> ChatTemplate::render(const Json& messages, const Json& tools) const {
@@ -52,7 +59,8 @@ Result<RenderedPrompt> ChatTemplate::render(const Json& messages, const Json& to
     // The engine strips the bos text that a template writes when the tokeniser will add it: exactly one
     // remains.
     inputs.add_bos = adds_bos_;
-    const common_chat_params params = common_chat_templates_apply(templates_, inputs);
+    const auto* templates = tools.is_array() && for_tools_ != nullptr ? for_tools_ : templates_;
+    const common_chat_params params = common_chat_templates_apply(templates, inputs);
     RenderedPrompt prompt;
     prompt.text = params.prompt;
     EAGLET_RETURN_IF_ERROR(check_tools_rendered(messages, tools, messages.size(), prompt.text));

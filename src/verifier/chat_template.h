@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "formats/json.h"
-#include "verifier/target.h"
+#include "verifier/target_tokens.h"
 
 struct common_chat_templates;
 
@@ -20,11 +20,11 @@ struct RenderedPrompt {
   bool thinking_is_open = false;  // the prompt itself ends inside a thinking span
 };
 
-/// The chat template that the model file carries, rendered by llama.cpp's own engine. Not thread-safe.
+/// The chat template that a target carries, rendered by llama.cpp's own engine. Not thread-safe.
 class ChatTemplate {
  public:
-  /// kConfig when the file has no template or a broken one.
-  static Result<std::unique_ptr<ChatTemplate>> open(const Target& target);
+  /// kConfig when it has no template or a broken one.
+  static Result<std::unique_ptr<ChatTemplate>> open(const TargetTokens& target);
   ~ChatTemplate();
   ChatTemplate(const ChatTemplate&) = delete;
   ChatTemplate& operator=(const ChatTemplate&) = delete;
@@ -37,6 +37,7 @@ class ChatTemplate {
  private:
   ChatTemplate() = default;
   common_chat_templates* templates_ = nullptr;
+  common_chat_templates* for_tools_ = nullptr;  // of a folder that has another one for talks with tools
   bool adds_bos_ = false;
 };
 

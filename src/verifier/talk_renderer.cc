@@ -3,7 +3,6 @@
 #include <chat-auto-parser.h>
 #include <chat.h>
 #include <fmt/format.h>
-#include <llama.h>
 
 #include <algorithm>
 #include <exception>
@@ -110,31 +109,32 @@ Status check_tools_rendered(const Json& messages, const Json& tools, std::size_t
   return {};
 }
 
-bool has_chat_template(const Target& target) {
-  return llama_model_chat_template(target.model(), nullptr) != nullptr;
+bool has_chat_template(const TargetTokens& target) {
+  return !target.chat_template(false).empty();
 }
 
-TalkRenderer::TalkRenderer(const Target& target, RenderOptions options)
+TalkRenderer::TalkRenderer(const TargetTokens& target, RenderOptions options)
     : target_(target), options_(std::move(options)) {}
 TalkRenderer::~TalkRenderer() = default;
 
-Result<std::unique_ptr<TalkRenderer>> TalkRenderer::open(const Target& target, const RenderOptions& options) {
+Result<std::unique_ptr<TalkRenderer>> TalkRenderer::open(const TargetTokens& target,
+                                                         const RenderOptions& options) {
   quiet_llama_log();
   const std::string& path = target.facts().path;
-  std::string text = options.template_text;
+  std::string text = options.template_text, tools_text;
   if (text.empty()) {
-    const char* own = llama_model_chat_template(target.model(), nullptr);
-    if (own == nullptr)
+    tools_text = target.chat_template(true);
+    text = target.chat_template(false);
+    if (text.empty())
       return Status(StatusCode::kConfig, "the model carries no chat template", path,
                     "give one with --chat-template FILE (chat_template.jinja of the model's folder)");
-    text = own;
   }
   std::unique_ptr<TalkRenderer> renderer(new TalkRenderer(target, options));
-  const TargetFacts& facts = target.facts();
-  const auto piece = [&](std::int32_t id) { return id >= 0 ? target.piece(id, true) : std::string(); };
   try {
-    renderer->template_ =
-        std::make_unique<common_chat_template>(text, piece(facts.bos_id), piece(facts.eos_id));
+    const std::string bos = target.bos_text(), eos = target.eos_text();
+    renderer->template_ = std::make_unique<common_chat_template>(text, bos, eos);
+    if (!tools_text.empty() && tools_text != text)
+      renderer->for_tools_ = std::make_unique<common_chat_template>(tools_text, bos, eos);
   } catch (const std::exception& error) {
     return Status(StatusCode::kConfig, std::string("the chat template is broken: ") + error.what(), path,
                   "give a corrected one with --chat-template FILE");
@@ -156,7 +156,8 @@ Result<std::string> TalkRenderer::render(const Json& messages, const Json& tools
     inputs.add_generation_prompt = generation_prompt;
     // A bos text that the template writes goes where the tokenizer will add the token.
     inputs.add_bos = target_.adds_bos();
-    return common_chat_template_direct_apply(*template_, inputs);
+    return common_chat_template_direct_apply(
+        tools.is_array() && for_tools_ != nullptr ? *for_tools_ : *template_, inputs);
   } catch (const std::exception& error) {
     return refused(std::string("the chat template refuses the talk: ") + error.what());
   }
@@ -199,12 +200,12 @@ Result<RenderedTurn> TalkRenderer::render_turn(const Json& messages, const Json&
 }
 
 Result<std::vector<std::int32_t>> TalkRenderer::prompt_ids(const std::string& text) const {
-  return target_.tokenize(text, target_.adds_bos());
+  return target_.prompt_ids(text);
 }
 
 Result<std::vector<std::int32_t>> TalkRenderer::answer_ids(const std::string& text, bool cut,
                                                            bool* ends) const {
-  EAGLET_ASSIGN_OR_RETURN(std::vector<std::int32_t> ids, target_.tokenize(text, false));
+  EAGLET_ASSIGN_OR_RETURN(std::vector<std::int32_t> ids, target_.answer_ids(text));
   std::string back;
   for (const std::int32_t id : ids) back += target_.piece(id, true);
   if (back != text)

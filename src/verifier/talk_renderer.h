@@ -7,22 +7,22 @@
 
 #include "base/status.h"
 #include "formats/json.h"
-#include "verifier/target.h"
+#include "verifier/target_tokens.h"
 
 struct common_chat_template;
 
 namespace eaglet {
 
 struct RenderOptions {
-  std::string template_text;  // instead of the one in the model file
+  std::string template_text;  // instead of the target's own
   Json template_arguments;    // further variables of the template (chat_template_kwargs), or null
   /// An empty think block that the template puts before an answer without thinking is context; true: it is
   /// learnt like the answer.
   bool learn_empty_thinking = false;
 };
 
-/// Does the model file carry a chat template?
-bool has_chat_template(const Target& target);
+/// Does the target carry a chat template?
+bool has_chat_template(const TargetTokens& target);
 
 /// A template that knows nothing of tools drops them without a word. kInvalidArgument when the calls and
 /// results of the first `count` turns, or the definitions, are not all in the rendered text.
@@ -56,8 +56,8 @@ struct TalkRow {
 /// never start a span. Not thread-safe.
 class TalkRenderer {
  public:
-  /// kConfig: no template in the model file (and none given), or a broken one.
-  static Result<std::unique_ptr<TalkRenderer>> open(const Target& target, const RenderOptions& options);
+  /// kConfig: the target has no template (and none is given), or a broken one.
+  static Result<std::unique_ptr<TalkRenderer>> open(const TargetTokens& target, const RenderOptions& options);
   ~TalkRenderer();
 
   /// The turn `at` of a talk, which must be the assistant's. `cut`: the answer was cut by length, so nothing
@@ -78,13 +78,14 @@ class TalkRenderer {
   Result<std::vector<std::int32_t>> prompt_ids(const std::string& text) const;
 
  private:
-  TalkRenderer(const Target& target, RenderOptions options);
+  TalkRenderer(const TargetTokens& target, RenderOptions options);
   Result<std::string> render(const Json& messages, const Json& tools, bool generation_prompt) const;
   Result<std::vector<std::int32_t>> answer_ids(const std::string& text, bool cut, bool* ends) const;
 
-  const Target& target_;
+  const TargetTokens& target_;
   RenderOptions options_;
   std::unique_ptr<common_chat_template> template_;
+  std::unique_ptr<common_chat_template> for_tools_;  // of a target that has another one for talks with tools
 };
 
 /// Appends a turn to the rows of its talk: to the last one when its prompt begins with exactly that row, else

@@ -124,11 +124,39 @@ std::string Target::piece(std::int32_t token, bool special) const {
   return text;
 }
 
+Result<std::vector<std::int32_t>> Target::prompt_ids(const std::string& text) const {
+  return tokenize(text, adds_bos());
+}
+Result<std::vector<std::int32_t>> Target::answer_ids(const std::string& text) const {
+  return tokenize(text, /*add_bos=*/false);
+}
+Result<std::vector<std::int32_t>> Target::plain_ids(const std::string& text) const {
+  return tokenize(text, /*add_bos=*/false);
+}
+SpecialFrame Target::frame() const {
+  SpecialFrame frame;
+  if (adds_bos()) frame.before = {llama_vocab_bos(vocab_)};
+  if (llama_vocab_get_add_eos(vocab_)) frame.behind = {llama_vocab_eos(vocab_)};
+  return frame;
+}
+
 bool Target::ends(std::int32_t token) const {
   return llama_vocab_is_eog(vocab_, token);
 }
 bool Target::adds_bos() const {
   return llama_vocab_get_add_bos(vocab_);
+}
+std::string Target::bos_text() const {
+  return facts_.bos_id >= 0 ? piece(facts_.bos_id, true) : std::string();
+}
+std::string Target::eos_text() const {
+  return facts_.eos_id >= 0 ? piece(facts_.eos_id, true) : std::string();
+}
+
+std::string Target::chat_template(bool for_tools) const {
+  const char* text = for_tools ? llama_model_chat_template(model_, "tool_use") : nullptr;
+  if (text == nullptr) text = llama_model_chat_template(model_, nullptr);
+  return text != nullptr ? text : std::string();
 }
 
 }  // namespace eaglet

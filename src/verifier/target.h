@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "formats/target_model.h"
+#include "verifier/target_tokens.h"
 
-struct llama_model;
 struct llama_vocab;
 
 namespace eaglet {
@@ -34,28 +33,30 @@ struct TargetOptions {
 
 /// A target model loaded into libllama: tokens in and out. Generating and taking states are next door
 /// (generator.h, state_taker.h) and share the weights of one Target. Not thread-safe.
-class Target {
+class Target final : public TargetTokens {
  public:
   /// The errors of read_target_facts; kNoSpace; kConfig when libllama cannot run the model (its own words).
   static Result<std::unique_ptr<Target>> load(const std::string& path, const TargetOptions& options = {});
-  ~Target();
-  Target(const Target&) = delete;
-  Target& operator=(const Target&) = delete;
+  ~Target() override;
 
-  const TargetFacts& facts() const { return facts_; }
-  llama_model* model() const { return model_; }
+  const TargetFacts& facts() const override { return facts_; }
+  llama_model* model() const override { return model_; }
   int threads() const { return threads_; }
   /// "f16" when the weights were widened, "as stored" when not: for the run's records.
   const std::string& weights_as() const { return weights_as_; }
 
   /// Token ids of text; special tokens written out in it ("<|im_end|>") become their ids.
   Result<std::vector<std::int32_t>> tokenize(const std::string& text, bool add_bos) const;
-  /// The text of one token; special ones are written out only when asked for.
-  std::string piece(std::int32_t token, bool special) const;
-  /// Does this token end an answer?
-  bool ends(std::int32_t token) const;
-  /// Would the model's tokeniser put a bos token before a text?
-  bool adds_bos() const;
+  Result<std::vector<std::int32_t>> prompt_ids(const std::string& text) const override;
+  Result<std::vector<std::int32_t>> answer_ids(const std::string& text) const override;
+  Result<std::vector<std::int32_t>> plain_ids(const std::string& text) const override;
+  SpecialFrame frame() const override;
+  std::string piece(std::int32_t token, bool special) const override;
+  bool ends(std::int32_t token) const override;
+  bool adds_bos() const override;
+  std::string bos_text() const override;
+  std::string eos_text() const override;
+  std::string chat_template(bool for_tools) const override;
 
  private:
   Target() = default;
