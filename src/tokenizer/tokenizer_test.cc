@@ -1,6 +1,7 @@
 #include "tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <regex.h>
 
 #include "base/files.h"
 #include "base/test_directory.h"
@@ -170,6 +171,15 @@ TEST(Unicode, EveryCharacterKeepsItsLength) {
     ASSERT_TRUE(text_for_patterns(seen).empty()) << point;
   }
   EXPECT_GT(newer, 10000u);
+}
+
+// The library of our patterns has functions of these names too, and they are not the C library's.
+TEST(SplitPattern, OthersStillGetTheCLibrarysRegularExpressions) {
+  regex_t regex;
+  ASSERT_EQ(regcomp(&regex, "a = 7 +#", REG_EXTENDED | REG_NOSUB), 0);
+  EXPECT_EQ(regexec(&regex, "x\na = 7       # y", 0, nullptr, 0), 0);
+  EXPECT_EQ(regexec(&regex, "a = 8 #", 0, nullptr, 0), REG_NOMATCH);
+  regfree(&regex);
 }
 
 }  // namespace

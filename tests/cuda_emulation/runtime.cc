@@ -155,6 +155,7 @@ void run_first(CUstream_st& stream) {
     return;
   }
   if (!device().faults.empty()) return;  // a device that failed does nothing more
+  watch_accesses();  // a kernel may use shared memory alone
   open_all();
   operation.run();
   close_all();
