@@ -120,6 +120,8 @@ def in_our_own_engine(root, draft):
     more = (*generate[:5], "--output", f"{root}/x.jsonl")
     refused(78, "width", *more, "--draft", other)
     refused(66, "config.json", *more, "--draft", f"{root}/none")
+    early = run(*more, "--draft", f"{root}/none", "--progress", "plain")
+    assert "load:" not in early.stderr, "the target was read before the draft was looked at: " + early.stderr
     refused(64, "--draft-length", *more, "--draft-length", 2)
     refused(64, "--draft-length", *more, "--draft", draft, "--draft-length", 0)
     refused(64, "--draft", *more, "--draft", draft, "--engine", "llama")

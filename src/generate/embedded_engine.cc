@@ -123,6 +123,27 @@ Status EmbeddedEngine::load_llama(Progress& progress, const std::string& why) {
   return {};
 }
 
+namespace {
+
+/// A draft reads this target's states and speaks its tokens. Weights may be another copy of the same model
+/// (other quantisation): only the shapes must agree.
+Status check_draft(const DraftConfig& draft, const TargetConfig& target, const std::string& path) {
+  const auto refuse = [&](const std::string& what) {
+    return Status(StatusCode::kConfig, what, path, "give a draft that was trained for this target");
+  };
+  if (draft.target_hidden != target.hidden)
+    return refuse(fmt::format("the draft reads states of width {}, the target's are {}", draft.target_hidden,
+                              target.hidden));
+  if (draft.vocab != target.vocab)
+    return refuse(fmt::format("the draft's target has {} tokens, this one {}", draft.vocab, target.vocab));
+  for (const std::int32_t layer : draft.aux_layers)
+    if (layer > target.num_layers)
+      return refuse(fmt::format("the draft reads the states of layer {} of {}", layer, target.num_layers));
+  return {};
+}
+
+}  // namespace
+
 Status EmbeddedEngine::load_native(Progress& progress) {
   set_num_threads(options_.threads);
   const std::string tokenizer =
@@ -148,6 +169,11 @@ Status EmbeddedEngine::load_native(Progress& progress) {
         "give more --memory, or --engine llama, or ask a server (--server): generating needs all weights "
         "for every token");
   cache_bytes_ = needs.memory - needs.weights - needs.step;
+  DraftWeights draft;  // a draft that cannot be is told before the target is read, which may take minutes
+  if (!options_.draft_path.empty()) {
+    EAGLET_ASSIGN_OR_RETURN(draft, read_draft(options_.draft_path, false, nullptr));
+    EAGLET_RETURN_IF_ERROR(check_draft(draft.config, files.config, options_.draft_path));
+  }
   progress.note(fmt::format("engine native: products in {}, weights {}, caches of up to {}",
                             compute_type_name(type), amount(needs.weights), amount(cache_bytes_)));
   progress.begin("load", static_cast<std::uint64_t>(files.config.num_layers), "layers", 0);
@@ -158,33 +184,10 @@ Status EmbeddedEngine::load_native(Progress& progress) {
         return Status();
       }));
   progress.end(fmt::format("{} layers in {:.1f} s", files.config.num_layers, monotonic_seconds() - start));
-  return options_.draft_path.empty() ? Status() : load_draft(&cache_bytes_, progress);
+  return options_.draft_path.empty() ? Status() : load_draft(std::move(draft), &cache_bytes_, progress);
 }
 
-namespace {
-
-/// A draft reads this target's states and speaks its tokens. Weights may be another copy of the same model
-/// (other quantisation): only the shapes must agree.
-Status check_draft(const DraftConfig& draft, const TargetConfig& target, const std::string& path) {
-  const auto refuse = [&](const std::string& what) {
-    return Status(StatusCode::kConfig, what, path, "give a draft that was trained for this target");
-  };
-  if (draft.target_hidden != target.hidden)
-    return refuse(fmt::format("the draft reads states of width {}, the target's are {}", draft.target_hidden,
-                              target.hidden));
-  if (draft.vocab != target.vocab)
-    return refuse(fmt::format("the draft's target has {} tokens, this one {}", draft.vocab, target.vocab));
-  for (const std::int32_t layer : draft.aux_layers)
-    if (layer > target.num_layers)
-      return refuse(fmt::format("the draft reads the states of layer {} of {}", layer, target.num_layers));
-  return {};
-}
-
-}  // namespace
-
-Status EmbeddedEngine::load_draft(std::uint64_t* left, Progress& progress) {
-  EAGLET_ASSIGN_OR_RETURN(DraftWeights weights, read_draft(options_.draft_path, false, nullptr));
-  EAGLET_RETURN_IF_ERROR(check_draft(weights.config, resident_->config(), options_.draft_path));
+Status EmbeddedEngine::load_draft(DraftWeights weights, std::uint64_t* left, Progress& progress) {
   if (!weights.config.target_identity.empty() && weights.config.target_identity != facts_.identity)
     progress.note("the draft was trained on another copy of the target; its tokens are checked all the same");
   EAGLET_ASSIGN_OR_RETURN(

@@ -47,7 +47,7 @@ class EmbeddedEngine {
   explicit EmbeddedEngine(const GenerateOptions& options) : options_(options) {}
   Status load_native(Progress& progress);
   NativeGeneratorOptions native_options(std::size_t requests) const;
-  Status load_draft(std::uint64_t* left, Progress& progress);
+  Status load_draft(DraftWeights weights, std::uint64_t* left, Progress& progress);
   Status load_llama(Progress& progress, const std::string& why);
 
   GenerateOptions options_;
