@@ -45,6 +45,9 @@ def main():
         measured = json.loads(must("device", "h100", "--ranks", 1, "--calibration", f"{root}/h100.json", "--json"))["plans"][0]
         assert measured["gemm_tflops"] == 600 and measured["origin"].startswith("measured") and measured["step_seconds"] > plans["h100", 1]["step_seconds"]
         refused(78, "h100", "device", "h200", "--calibration", f"{root}/h100.json")
+    longer = json.loads(must("--device", "h100", "--max-seq-len", 16384, "--json"))
+    assert longer["max_seq_len"] == 16384 and longer["plans"][0]["needed_tflop"] > 1.9 * plans["h100", 1]["needed_tflop"], longer
+    refused(64, "--samples", "--device", "h100", "--samples", 3)
     refused(64, "h300", "device", "h300")
     refused(64, "NVLink", "device", "4090", "--link", "nvlink")
     refused(64, "shape", "device", "h100", "--shape", "huge")

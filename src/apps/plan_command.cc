@@ -7,8 +7,23 @@
 #include "apps/plan_device.h"
 #include "apps/plan_states.h"
 #include "apps/plan_train.h"
+#include "apps/usage_error.h"
 
 namespace eaglet::apps {
+namespace {
+
+/// `plan --device` beside flags of the plan of states: the batch's length counts, the others would do
+/// nothing.
+Status take_device_alone(const CLI::App& app, const PlanStatesFlags& states, PlanDeviceFlags* device) {
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0 && option->get_name() != "--device" && option->get_name() != "--max-seq-len")
+      return flags_error(option->get_name() + " has no effect with --device",
+                         "leave it out; eaglet plan device --help lists what has");
+  if (app.count("--max-seq-len") > 0) device->step.max_seq_len = states.max_seq_len;
+  return {};
+}
+
+}  // namespace
 
 Run add_plan(CLI::App& app) {
   app.description("Tells what a run will need before anything starts. Nothing is run or written.");
@@ -30,9 +45,12 @@ Run add_plan(CLI::App& app) {
   app.add_option("--device", device->devices, "a training step on these, as `plan device` with its defaults")
       ->delimiter(',')
       ->type_name("NAMES");
-  return [states, train, plan_train, device](Context& context) -> Status {
+  return [states, train, plan_train, on_device, device, &app](Context& context) -> Status {
     if (train->parsed()) return plan_train(context);
-    if (!device->devices.empty()) return plan_devices(*device, context);
+    if (!device->devices.empty()) {
+      if (!on_device->parsed()) EAGLET_RETURN_IF_ERROR(take_device_alone(app, *states, device.get()));
+      return plan_devices(*device, context);
+    }
     if (!wants_states_plan(*states))
       return Status(StatusCode::kUsage, "nothing to plan", "eaglet plan",
                     "give --conversations, --lengths or --samples for the bytes of states; for a training "
