@@ -57,7 +57,7 @@ foreach(source IN LISTS cuda_sources)
 endforeach()
 add_library(eaglet_cuda STATIC ${cuda_objects})
 set_target_properties(eaglet_cuda PROPERTIES LINKER_LANGUAGE CXX)
-target_link_libraries(eaglet_cuda PUBLIC eaglet_ops ${EAGLET_CUDART} ${CMAKE_DL_LIBS} Threads::Threads rt)
+target_link_libraries(eaglet_cuda PUBLIC eaglet_ops eaglet_comm ${EAGLET_CUDART} ${CMAKE_DL_LIBS} Threads::Threads rt)
 
 if(EAGLET_TESTS)
   file(GLOB device_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*_device_test.cc)
