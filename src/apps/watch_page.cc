@@ -202,7 +202,7 @@ std::vector<Mark> marks_of(const WatchHistory& history) {
 const char* band_style(monitor::Phase phase) {
   using monitor::Phase;
   if (phase == Phase::kCompile) return "b-compile";
-  if (phase == Phase::kTrain) return "b-train";
+  if (phase == Phase::kTrain || phase == Phase::kServe) return "b-train";
   if (phase == Phase::kValidate) return "b-validate";
   return phase == Phase::kSave ? "b-save" : "b-load";
 }
