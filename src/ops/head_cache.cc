@@ -1,5 +1,7 @@
 #include "ops/head_cache.h"
 
+#include <algorithm>
+
 namespace eaglet {
 namespace {
 
@@ -29,6 +31,28 @@ CachedHead HeadCache::head(std::int64_t layer, std::int64_t kv_head) {
   const std::int64_t part = rows_ * shape_.head_dim, at = 2 * (layer * shape_.num_kv_heads + kv_head) * part;
   if (shape_.bf16) return {true, shape_.head_dim, narrow_.data() + at, narrow_.data() + at + part};
   return {false, shape_.head_dim, wide_.data() + at, wide_.data() + at + part};
+}
+
+// Keys in whole blocks: a block's later keys are overwritten when their rows come, like those of a block
+// begun.
+template <class Element>
+void HeadCache::copy_elements(const std::vector<Element>& from, std::int64_t from_rows, std::int64_t rows,
+                              std::vector<Element>* to) const {
+  const std::int64_t d = shape_.head_dim;
+  for (std::int64_t head = 0; head < shape_.num_layers * shape_.num_kv_heads; ++head) {
+    const Element* source = from.data() + 2 * head * from_rows * d;
+    Element* target = to->data() + 2 * head * rows_ * d;
+    std::copy_n(source, whole_blocks(rows) * d, target);
+    std::copy_n(source + from_rows * d, rows * d, target + rows_ * d);
+  }
+}
+
+void HeadCache::copy_rows(const HeadCache& from, std::int64_t rows) {
+  if (shape_.bf16)
+    copy_elements(from.narrow_, from.rows_, rows, &narrow_);
+  else
+    copy_elements(from.wide_, from.rows_, rows, &wide_);
+  length_ = rows;
 }
 
 }  // namespace eaglet
