@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -36,6 +37,7 @@ struct Thread {
   State state = State::kReady;
   int line = 0;  // of the barrier it waits at
   std::uint64_t preference = 0;
+  std::vector<std::function<void()>> copies;  // begun, not waited for
 };
 
 // Shared memory by the place that asks for it; kept between launches, for its pages are dear.
@@ -59,6 +61,7 @@ struct Machine {
   std::uint64_t blocks_run = 0, launches = 0;
   int predicate_count = 0, last_predicate_count = 0;
   int ended = 0;
+  bool late_copies = false;
   enum class Order { kAny, kWarps, kThreads } order = Order::kAny;
 };
 
@@ -94,6 +97,7 @@ std::size_t draw(Machine& m, eaglet::Rng& rng) {
 
 void start_block(Machine& m, const std::function<void()>& thread, eaglet::Rng& rng) {
   m.order = static_cast<Machine::Order>(rng.below(3));
+  m.late_copies = rng.below(2) == 0;
   m.blocks_run++;
   m.ready.clear();
   m.ended = 0;
@@ -110,6 +114,7 @@ void start_block(Machine& m, const std::function<void()>& thread, eaglet::Rng& r
     t.preference = m.order == Machine::Order::kWarps
                        ? of_warp[static_cast<std::size_t>(i / kLanes)] + (rng.next() & 0xffff)
                        : rng.next();
+    t.copies.clear();
     t.fiber.start(thread);
     make_ready(t);
   }
@@ -245,7 +250,8 @@ int block_barrier_count(int line, bool predicate) {
   return machine().last_predicate_count;
 }
 
-const std::uint64_t* warp_exchange(unsigned mask, const char* what, std::uint64_t mine) {
+const std::uint64_t* warp_exchange(unsigned mask, const char* what, std::uint64_t mine,
+                                   void (*last)(const std::uint64_t* all)) {
   Machine& m = machine();
   const unsigned self = 1u << lane();
   if ((mask & self) == 0) fault(std::string(what) + ": the lane that calls is not in its mask");
@@ -257,6 +263,7 @@ const std::uint64_t* warp_exchange(unsigned mask, const char* what, std::uint64_
   if (meeting.arrived == mask) {
     meeting.arrived = 0;
     meeting.turn = 1 - turn;
+    if (last != nullptr) last(meeting.values[static_cast<std::size_t>(turn)].data());
     for (int l = 0; l < kLanes; ++l)
       if ((mask >> l & 1u) != 0 && l != lane())
         make_ready(*m.threads[static_cast<std::size_t>(warp * kLanes + l)]);
@@ -267,6 +274,17 @@ const std::uint64_t* warp_exchange(unsigned mask, const char* what, std::uint64_
   for (const Meeting& found : m.meetings[static_cast<std::size_t>(warp)])
     if (found.mask == mask) return found.values[static_cast<std::size_t>(turn)].data();
   return nullptr;
+}
+
+bool copies_come_late() {
+  return machine().late_copies;
+}
+void add_pending_copy(std::function<void()> copy) {
+  machine().now->copies.push_back(std::move(copy));
+}
+void run_pending_copies() {
+  for (const std::function<void()>& copy : machine().now->copies) copy();
+  machine().now->copies.clear();
 }
 
 void* shared_array(const char* file, int line, std::size_t bytes) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "block.h"
+#include "tensor_core.h"
 
 // ---- the language
 
@@ -23,6 +24,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
+#define __grid_constant__
 
 /// Shared memory is asked for by place, so that each array has guards of its own (device/cuda_kernel.h).
 #define EAGLET_SHARED_ARRAY(type, name, count) \
