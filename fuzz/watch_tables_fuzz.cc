@@ -2,16 +2,21 @@
 #include "monitor/kernel_log.h"
 #include "monitor/metric_tables.h"
 #include "monitor/saved_tables.h"
+#include "monitor/server_metrics.h"
+#include "monitor/trackio_machine.h"
 
-// Tables that people save and mail, the kernel's log, and the metric files of trainers: the first byte says
-// which. None of them may fail.
+// Tables that people save and mail, the kernel's log, the metric files of trainers, a server's page and what
+// a tracker noted: the first byte says which. None of them may fail.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   using namespace eaglet::monitor;
   if (bytes == 0) return 0;
   const std::string_view text = as_text(data + 1, bytes - 1);
   if (data[0] == 'm') promise(facts_of_csv(std::string(text)).last_step >= -1);
   if (data[0] == 't') promise(facts_of_trainer_state(std::string(text)).total_steps >= 0);
-  if (data[0] == 'm' || data[0] == 't') return 0;
+  if (data[0] == 'p') promise(server_moment(text).known != server_moment(text).kind.empty());
+  if (data[0] == 'k')
+    for (const DeviceView& device : tracked_moment(text, 1).devices) promise(device.index >= 0);
+  if (std::string_view("mtpk").find(static_cast<char>(data[0])) != std::string_view::npos) return 0;
   switch (data[0] % 5) {
     case 0:
       for (const ProcessView& process : read_ps(text)) promise(process.pid >= -1);

@@ -1,3 +1,4 @@
+#include "apps/history_file.h"
 #include "apps/watch_frame.h"
 #include "apps/watch_page.h"
 #include "fuzz_input.h"
@@ -6,9 +7,14 @@
 #include "monitor/verdict_text.h"
 #include "monitor/verdict_wire.h"
 
-// What another machine sends: taken in, drawn in every way, and sent on again it stays what it is.
+// What another machine sends: taken in, drawn in every way, and sent on again it stays what it is. Lines of a
+// watcher's own file likewise.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   using namespace eaglet::monitor;
+  if (const auto moment = eaglet::apps::history_moment(as_text(data, bytes))) {
+    const std::string line = eaglet::apps::history_line(*moment);
+    promise(eaglet::apps::history_line(*eaglet::apps::history_moment(line)) == line);
+  }
   const auto json = eaglet::parse_json(as_text(data, bytes));
   if (!json.ok()) return 0;
   Verdict verdict, again;

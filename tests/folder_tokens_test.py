@@ -183,6 +183,55 @@ def the_whole_chain(root):
     refused(run("evaluate", "--draft", draft, "--model", model, "--serve", "--conversations", answers), 78, "this is a folder", "--serve native")
 
 
+RECIPE = """[run]
+output_dir = "run"
+prompts = "prompts.jsonl"
+[model]
+path = "toy"
+[generate]
+max_tokens = 20
+compute_type = "f32"
+[extract]
+target_layer_ids = [1, 2, 3]
+[train]
+max_steps = 4
+draft_vocab_size = 200
+max_seq_len = 256
+intermediate_size = 64
+hold_out_every = 4
+[serve]
+draft_lengths = [1, 3]
+"""
+
+
+def one_command(root):
+    """`eaglet run` on the folder: a draft for vLLM or SGLang, measured by our own engine."""
+    write(f"{root}/toy.toml", RECIPE)
+    flags = ("run", f"{root}/toy.toml", "--output-dir", f"{root}/run")
+    # What the last stages could not do is told before the first begins.
+    refused(run(*flags, "--set", "export.to=gguf"), 78, "target is a transformers folder", "export.to")
+    refused(run(*flags, "--set", "serve.with=llama"), 78, "llama.cpp reads GGUF files", "serve.with")
+    refused(run(*flags, "--set", "serve.type=f16"), 78, "made for llama.cpp", "serve.type")
+    assert not os.path.exists(f"{root}/run/conversations.jsonl")
+    plan = {stage["stage"]: stage for stage in json.loads(must(run(*flags, "--plan", "--json", *PLANNED)).stdout)["stages"]}
+    report = json.loads(must(run(*flags, "--json")).stdout)
+    exported = f"{root}/run/{report['draft']}/model.safetensors"
+    assert report["draft"] == "export/speculators" and report["answers"] == 24, report
+    assert report["served_with"] == "our own engine" and report["served_at_once"] > 1 and report["served_prompts"] == 6, report
+    assert report["served_differences"] == 0 and [one["draft_length"] for one in report["served"]] == [1, 3], report
+    # The layout has the target's embeddings besides; the plan speaks of the draft's own weights.
+    assert 0 < plan["export"]["bytes"] < os.path.getsize(exported), (plan["export"], os.path.getsize(exported))
+    assert "our own engine" in plan["serve"]["needs"][0]
+    with open(f"{root}/run/export/speculators/config.json", encoding="utf-8") as file:
+        assert json.load(file)["speculators_config"]["verifier"]["name_or_path"] == f"{root}/toy"
+    again = json.loads(must(run(*flags, "--set", "export.to=sglang", "--set", "export.dtype=bf16", "--json")).stdout)
+    assert again["draft"] == "export/sglang" and again["held_out_acceptance_length"] == report["held_out_acceptance_length"], again
+    assert os.path.exists(f"{root}/run/export/sglang/model.safetensors")
+
+
+PLANNED = ("--set", "plan.answer_tokens=20", "--set", "plan.prompt_tokens=10", "--set", "plan.train_teraflops=1")
+
+
 def what_does_not_belong(root):
     prompts, answers = f"{root}/prompts.jsonl", f"{root}/none.jsonl"
 
@@ -223,8 +272,9 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         the_rows_of_the_gguf(root)
         the_whole_chain(root)
+        one_command(root)
         what_does_not_belong(root)
-    print("folder tokens: rows and hash of the GGUF, the whole chain, refusals")
+    print("folder tokens: rows and hash of the GGUF, the whole chain, one command, refusals")
 
 
 main()

@@ -2,7 +2,9 @@
 """The page of a run in a real browser (headless Chromium): its charts by steps and by time, zoomed by the address and by a drag of
 the pointer, back to the whole range by a double click; what stands without a script. Skipped where there is no Chromium.
 """
+import base64
 import datetime
+import hashlib
 import os
 import re
 import shutil
@@ -14,14 +16,14 @@ EAGLET = os.environ["EAGLET"]
 BEGIN = datetime.datetime(2026, 3, 4, 9, 0, tzinfo=datetime.timezone.utc)
 
 # A drag over the first chart from 40 % to 60 % of its frame, as a hand does it; then a double click when wanted.
-DRAG = """<script>addEventListener('load', () => {
+DRAG = """addEventListener('load', () => {
   const svg = document.querySelector('svg[data-box]'), box = svg.getBoundingClientRect(), [left, right] = svg.dataset.box.split(' ').map(Number);
   const at = share => box.left + (left + share * (right - left)) / 560 * box.width, y = box.top + box.height / 2;
   const send = (name, x) => svg.dispatchEvent(new PointerEvent(name, {bubbles: true, button: 0, clientX: x, clientY: y}));
   send('pointerdown', at(.4)); send('pointermove', at(.5)); send('pointermove', at(.6)); send('pointerup', at(.6));
   if (DOUBLE) svg.dispatchEvent(new MouseEvent('dblclick', {bubbles: true}));
   document.body.dataset.address = location.hash;
-});</script>"""
+});"""
 
 
 def make_page(place):
@@ -42,13 +44,13 @@ class Browser:
     def __init__(self, program, place):
         self.program, self.place = program, place
 
-    def charts(self, page, address=""):
+    def charts(self, page, address="", complains=False):
         """The first chart as the browser has it after its scripts ran, and the whole of it."""
         done = subprocess.run([self.program, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self.place}/profile",
                                "--window-size=1200,1000", "--enable-logging=stderr", "--v=0", "--dump-dom", f"file://{page}{address}"],
                               capture_output=True, text=True, timeout=120, check=False)
         said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        assert not said, said
+        assert bool(said) == complains and all("Content Security Policy" in line for line in said), said
         svg = re.search(r"<svg[^>]*data-box.*?</svg>", done.stdout, re.S)
         assert svg, done.stdout[:500]
         return svg.group(0), done.stdout
@@ -88,14 +90,31 @@ def check(browser, page):
     assert ticks_below(nonsense) == ticks_below(plain)
 
 
-def check_drag(browser, page, place):
+def with_script(page, script, target, allowed):
+    """A copy of the page with one more script, which its policy names when allowed."""
     with open(page, encoding="utf-8") as file:
         text = file.read()
+    name = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    if allowed:
+        text = text.replace("script-src ", f"script-src 'sha256-{name}' ")
+    with open(target, "w", encoding="utf-8") as file:
+        file.write(text.replace("</body>", f"<script>{script}</script></body>"))
+    return target
+
+
+def check_that_nothing_else_runs(browser, page, place):
+    """What somebody smuggles into the page through a log is no script of it."""
+    smuggled = with_script(page, "document.body.dataset.smuggled = 'yes'", f"{place}/smuggled.html", allowed=False)
+    _, whole = browser.charts(smuggled, complains=True)
+    assert "data-smuggled" not in whole
+    _, whole = browser.charts(with_script(page, "document.body.dataset.smuggled = 'yes'", smuggled, allowed=True))
+    assert "data-smuggled" in whole
+
+
+def check_drag(browser, page, place):
     address = {}
     for double in (False, True):
-        dragged = f"{place}/dragged-{double}.html"
-        with open(dragged, "w", encoding="utf-8") as file:
-            file.write(text.replace("</body>", DRAG.replace("DOUBLE", str(double).lower()) + "</body>"))
+        dragged = with_script(page, DRAG.replace("DOUBLE", str(double).lower()), f"{place}/dragged-{double}.html", allowed=True)
         svg, whole = browser.charts(dragged)
         address[double] = re.search(r'data-address="([^"]*)"', whole).group(1)
         labels = [float(label) for label in ticks_below(svg)]
@@ -119,6 +138,7 @@ def main():
         browser = Browser(program, place)
         check(browser, page)
         check_drag(browser, page, place)
+        check_that_nothing_else_runs(browser, page, place)
         if os.environ.get("EAGLET_KEEP_PICTURES"):
             shutil.copy(page, os.environ["EAGLET_KEEP_PICTURES"])
     return 0

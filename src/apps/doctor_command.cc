@@ -53,7 +53,8 @@ Status judge_living(const DoctorFlags& flags, const monitor::Thresholds& thresho
   run.sampler->sample();
   context.progress->begin("look", static_cast<std::uint64_t>(seconds), "seconds");
   double next = begin;
-  while (run.sampler->alive() && next < begin + seconds) {
+  const bool server = !run.sampler->target().server.host.empty();
+  while ((run.sampler->alive() || server) && next < begin + seconds) {
     next = std::min(next + 1, begin + seconds);
     context.progress->update(static_cast<std::uint64_t>(next - begin),
                              "sampling " + run.sampler->target().name);
@@ -65,7 +66,7 @@ Status judge_living(const DoctorFlags& flags, const monitor::Thresholds& thresho
     run.sampler->sample();
   }
   // Nobody here has the log open: whether it still grows is all there is to see.
-  if (run.sampler->log_only() && seconds > 0) {
+  if (run.sampler->log_only() && !server && seconds > 0) {
     sleep_until(begin + std::min(seconds, 2.0));
     run.sampler->sample();
   }
@@ -142,10 +143,13 @@ Run add_doctor(CLI::App& app) {
       "  eaglet doctor 4711                           a process, its ranks, workers, log and GPUs\n"
       "  eaglet doctor runs/mine                      a run directory; or a log file, or a word of a command "
       "line\n"
+      "  eaglet doctor http://127.0.0.1:8000          a server of a model, by its own /metrics\n"
       "  eaglet doctor --host me@gpu7 k25-a           a run on another machine; nothing stays there\n"
       "  eaglet doctor --snapshots mail/t0 mail/t1    views that a colleague saved, oldest first\n"
       "  eaglet doctor --snapshots mail --nagios      one line; exit code 0 ok, 1 warn, 2 crit, 3 unknown");
-  app.add_option("target", flags->target, "a process id, a run directory, a log file, or a name");
+  app.add_option(
+      "target", flags->target,
+      "a process id, a run directory, a log file, Trackio's file, a server's http:// address, or a name");
   CLI::Option* host =
       app.add_option("--host", flags->host, "judge a run on another machine, over your own ssh")
           ->type_name("USER@MACHINE");

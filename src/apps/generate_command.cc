@@ -45,6 +45,9 @@ void print(const GenerateReport& report, const GenerateOptions& options) {
   if (report.broken_lines + report.too_long > 0)
     fmt::print("  left out: {} of {} lines ({}), {} prompts that do not fit\n", report.broken_lines,
                report.lines, reasons_text(report.left_out), report.too_long);
+  if (report.reused_prompt_tokens > 0)
+    fmt::print("  {} prompt tokens were not computed again: other prompts began the same way\n",
+               report.reused_prompt_tokens);
   if (report.drafts.passes > 0) print_drafts(report.drafts);
   if (report.answered > 0)
     fmt::print("  {:.0f} tokens/s over {:.1f} s\n", report.tokens_per_second, report.seconds);

@@ -217,10 +217,13 @@ std::vector<RecipeField> Recipe::fields() {
       {"evaluate", "ttt_steps", &evaluate.ttt_steps},
       {"evaluate", "max_seq_len", &evaluate.max_seq_len},
       {"evaluate", "checkpoint", &checkpoint},
+      {"export", "to", &export_to},
       {"export", "type", &export_type},
+      {"export", "dtype", &export_dtype},
       {"export", "speculators", &speculators},
       {"export", "verifier", &verifier},
       {"serve", "enabled", &serve_enabled},
+      {"serve", "with", &serve_with},
       {"serve", "type", &serve_type},
       {"serve", "draft_lengths", &serve.draft_lengths},
       {"serve", "max_prompts", &serve_max_prompts},
@@ -345,7 +348,10 @@ Status Recipe::check() const {
   EAGLET_RETURN_IF_ERROR(must_be_at_least("train.hold_out_every", train.hold_out_every, 0));
   EAGLET_RETURN_IF_ERROR(must_be_at_least("evaluate.ttt_steps", evaluate.ttt_steps, 1));
   EAGLET_RETURN_IF_ERROR(must_be_one_of("evaluate.checkpoint", checkpoint, {"best", "latest"}));
+  EAGLET_RETURN_IF_ERROR(must_be_one_of("export.to", export_to, {"auto", "gguf", "speculators", "sglang"}));
   EAGLET_RETURN_IF_ERROR(must_be_one_of("export.type", export_type, {"f32", "f16", "q8_0"}));
+  EAGLET_RETURN_IF_ERROR(must_be_one_of("export.dtype", export_dtype, {"f32", "bf16", "f16"}));
+  EAGLET_RETURN_IF_ERROR(must_be_one_of("serve.with", serve_with, {"auto", "llama", "native"}));
   EAGLET_RETURN_IF_ERROR(must_be_one_of("serve.type", serve_type, {"as-is", "f16"}));
   if (serve_enabled && serve.draft_lengths.empty())
     return Status(StatusCode::kConfig, "serve.draft_lengths is empty", {},

@@ -44,10 +44,13 @@ class Recipe {
   TrainOptions train;
   EvaluateOptions evaluate;
   std::string checkpoint = "best";   // [evaluate] best | latest
-  std::string export_type = "q8_0";  // [export] f32 | f16 | q8_0
-  bool speculators = false;          // [export] the speculators layout too
-  std::string verifier;              // [export] the name written there
+  std::string export_to = "auto";    // [export] gguf | speculators | sglang; auto: by the target
+  std::string export_type = "q8_0";  // of a GGUF: f32 | f16 | q8_0
+  std::string export_dtype = "f32";  // of the other layouts: f32 | bf16 | f16
+  bool speculators = false;          // the speculators layout too
+  std::string verifier;              // written there; empty: the target's folder
   bool serve_enabled = true;         // [serve]
+  std::string serve_with = "auto";   // llama | native; auto: by the target
   std::string serve_type = "as-is";  // the target as it is served: as-is | f16
   std::int64_t serve_max_prompts = 0;
   ServeOptions serve;

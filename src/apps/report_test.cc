@@ -36,6 +36,8 @@ Json made_up_report(double speed_up) {
               {"served_acceptance_length", 1.28},
               {"served_draft_length", 2},
               {"served_prompts", 10},
+              {"served_with", "our own engine"},
+              {"served_at_once", 16},
               {"tokens_per_second_without_draft", 80.0},
               {"served_differences", 0},
               {"served_differences_not_ties", 0},
@@ -95,10 +97,11 @@ TEST(Report, TableNamesEveryFact) {
   Json report = made_up_report(0.5);
   report["verdict"] = verdict(report);
   const std::string table = report_table(report, false);
-  for (const char* fact : {"100 (40 cut by length)", "15000, 70.0 % supervised", "69.00 MB", "812 tokens/s",
-                           "0.250  0.050", "1.300", "1.280 (draft length 2, 10 prompts)", "80.0",
-                           "40.0  (0.50x, 1.250 tokens per pass, break-even at 2.50)", "identical",
-                           "export/draft-q8_0.gguf", "Below break-even"})
+  for (const char* fact :
+       {"100 (40 cut by length)", "15000, 70.0 % supervised", "69.00 MB", "812 tokens/s", "0.250  0.050",
+        "1.300", "1.280 (draft length 2, 10 prompts)", "our own engine, 16 prompts at once", "80.0",
+        "40.0  (0.50x, 1.250 tokens per pass, break-even at 2.50)", "identical", "export/draft-q8_0.gguf",
+        "Below break-even"})
     EXPECT_THAT(table, HasSubstr(fact));
   report["served_differences"] = 1;
   report["served_differences_not_ties"] = 1;

@@ -81,7 +81,9 @@ Run add_run(CLI::App& app) {
   app.add_option("RECIPE", flags->recipe, "recipe in TOML (docs/recipes.md)")->required();
   app.add_option("--output-dir", flags->output_dir, "run directory, instead of the recipe's")
       ->type_name("DIR");
-  app.add_option("--model", flags->model, "target model (GGUF), instead of the recipe's")->type_name("FILE");
+  app.add_option("--model", flags->model,
+                 "target model (GGUF or transformers folder), instead of the recipe's")
+      ->type_name("TARGET");
   app.add_option("--set", flags->settings, "one setting of the recipe, as often as needed")
       ->type_name("SECTION.KEY=VALUE")
       ->allow_extra_args(false);

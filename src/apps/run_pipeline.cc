@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "apps/cache_dir.h"
 #include "apps/evaluate_json.h"
 #include "apps/keep_states.h"
+#include "apps/run_last_stages.h"
 #include "apps/stage_json.h"
 #include "apps/suggest.h"
 #include "base/clock.h"
@@ -17,7 +17,6 @@
 #include "formats/conversations.h"
 #include "formats/target_model.h"
 #include "generate/prepare.h"
-#include "verifier/quantize_copy.h"
 
 namespace eaglet::apps {
 namespace {
@@ -40,13 +39,6 @@ Status copy_file(const std::string& from, const std::string& to) {
   return copy.commit();
 }
 
-Result<GgufType> gguf_type(const std::string& name) {
-  if (name == "f32") return GgufType::kF32;
-  if (name == "f16") return GgufType::kF16;
-  if (name == "q8_0") return GgufType::kQ8_0;
-  return Status(StatusCode::kConfig, "unknown export type " + name);
-}
-
 }  // namespace
 
 Status RunPipeline::run() {
@@ -55,6 +47,7 @@ Status RunPipeline::run() {
   progress_.note(fmt::format("target: {} ({}, {} layers, width {}, vocabulary {})", target.name,
                              target.architecture, target.num_layers, target.hidden, target.vocab));
   // What the last stages would trip over after hours is said now.
+  EAGLET_ASSIGN_OR_RETURN(form_, run_form(recipe_));
   if (recipe_.train.draft_vocab_size > target.vocab)
     return Status(StatusCode::kConfig,
                   fmt::format("the draft vocabulary ({}) is larger than the target's ({})",
@@ -322,30 +315,13 @@ Status RunPipeline::drop_states() {
 }
 
 Status RunPipeline::export_draft() {
-  served_draft_ = "export/draft-" + recipe_.export_type + ".gguf";
   const Stage stage = {.name = "export",
                        .settings = settings_of("export", {}),
                        .inputs = {{"train", records_["train"].fingerprint()}, {"checkpoint", checkpoint_}},
-                       .output = inside(served_draft_),
+                       .output = inside(form_.draft),
                        .repeatable = true};
-  return do_stage(stage, [this]() -> Result<Json> {
-    progress_.begin("export", 0, "files");
-    EAGLET_RETURN_IF_ERROR(make_directories(paths_.exported()));
-    LoadReport loaded;
-    EAGLET_ASSIGN_OR_RETURN(const DraftWeights draft,
-                            read_draft(inside(checkpoint_), recipe_.train.train_head, &loaded));
-    EAGLET_ASSIGN_OR_RETURN(const GgufType type, gguf_type(recipe_.export_type));
-    EAGLET_RETURN_IF_ERROR(export_gguf(draft, recipe_.model_path, type, inside(served_draft_)));
-    if (recipe_.speculators) {
-      EAGLET_ASSIGN_OR_RETURN(const TargetWeights target, read_target_weights(recipe_.model_path));
-      EAGLET_RETURN_IF_ERROR(make_directories(paths_.exported() + "/speculators"));
-      EAGLET_RETURN_IF_ERROR(export_speculators(draft, target.embed_tokens, recipe_.verifier,
-                                                paths_.exported() + "/speculators"));
-    }
-    EAGLET_ASSIGN_OR_RETURN(const std::uint64_t bytes, file_bytes(inside(served_draft_)));
-    progress_.end(served_draft_ + ", " + human_bytes(static_cast<double>(bytes)));
-    return Json{{"gguf", served_draft_}, {"gguf_bytes", bytes}};
-  });
+  return do_stage(
+      stage, [this] { return export_for_run(recipe_, form_, paths_.root, inside(checkpoint_), progress_); });
 }
 
 Status RunPipeline::serve_draft() {
@@ -354,24 +330,12 @@ Status RunPipeline::serve_draft() {
   const Stage stage = {.name = "serve",
                        .settings = settings,
                        .inputs = {{"export", records_["export"].fingerprint()}},
-                       .output = inside(served_draft_),
+                       .output = inside(form_.draft),
                        .repeatable = true};
-  return do_stage(stage, [this]() -> Result<Json> {
-    ServeOptions options = recipe_.serve;
-    options.target_path = recipe_.model_path;
-    if (recipe_.serve_type == "f16") {
-      progress_.note("serve: a 16-bit copy of the target is made once, in " + cache_dir());
-      EAGLET_ASSIGN_OR_RETURN(options.target_path,
-                              sixteen_bit_copy(recipe_.model_path, cache_dir(), recipe_.threads));
-    }
-    options.draft_gguf = inside(served_draft_);
-    options.conversations_path = paths_.conversations();
-    options.ids = records_["evaluate"].result.at("document_ids").get<std::vector<std::string>>();
-    const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(0, recipe_.serve_max_prompts));
-    if (wanted > 0 && options.ids.size() > wanted) options.ids.resize(wanted);
-    options.threads = recipe_.threads;
-    EAGLET_ASSIGN_OR_RETURN(const ServeReport report, serve(options, progress_));
-    return serve_json(report);
+  return do_stage(stage, [this] {
+    return serve_for_run(recipe_, form_, paths_.root, inside(checkpoint_),
+                         records_["evaluate"].result.at("document_ids").get<std::vector<std::string>>(),
+                         progress_);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "apps/recipe.h"
+#include "apps/run_form.h"
 #include "apps/run_paths.h"
 #include "apps/stage_record.h"
 #include "base/progress.h"
@@ -26,9 +27,9 @@ class RunPipeline {
   const RunPaths& paths() const { return paths_; }
   /// Records of the finished stages by name, for the report.
   const std::map<std::string, StageRecord>& records() const { return records_; }
-  /// The checkpoint that went on and the file that a server loads, relative to the run directory.
+  /// The checkpoint that went on and the file or folder that a server loads, relative to the run directory.
   const std::string& checkpoint() const { return checkpoint_; }
-  const std::string& served_draft() const { return served_draft_; }
+  const std::string& served_draft() const { return form_.draft; }
 
  private:
   using Work = std::function<Result<Json>()>;
@@ -59,7 +60,8 @@ class RunPipeline {
   const Recipe& recipe_;
   Progress& progress_;
   RunPaths paths_;
-  std::string model_identity_, checkpoint_, served_draft_;
+  std::string model_identity_, checkpoint_;
+  RunForm form_;
   std::map<std::string, StageRecord> records_;
   int stage_number_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/recipe.h"
+#include "apps/run_form.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "draft/draft_weights.h"
@@ -103,7 +104,7 @@ Json generate_plan(const Recipe& recipe, const Facts& facts) {
                out = count * static_cast<double>(plan.answer_tokens);
   Json needs = Json::array();
   if (recipe.generate.servers.empty())
-    needs.push_back("the target's GGUF: " + recipe.model_path);
+    needs.push_back("the target's GGUF or folder: " + recipe.model_path);
   else
     needs.push_back(fmt::format("a server: {}", fmt::join(recipe.generate.servers, ", ")));
   if (!recipe.generate.servers.empty())
@@ -141,7 +142,7 @@ Result<Json> extract_plan(const Recipe& recipe, const Facts& facts) {
       Json::array({fmt::format("{} of disk, {} {}", human_bytes(static_cast<double>(forecast.needed_bytes)),
                                human_bytes(free_bytes), plan.free_terabytes > 0 ? "told" : "free")});
   if (recipe.extract.servers.empty()) {
-    if (!facts.has_model) needs.push_back("the target's GGUF: " + recipe.model_path);
+    if (!facts.has_model) needs.push_back("the target's GGUF or folder: " + recipe.model_path);
   } else {
     const StatesServerOptions& server = recipe.extract.server;
     const double folder = static_cast<double>(server.concurrency * facts.sequence_tokens) *
@@ -219,9 +220,10 @@ Json train_plan(const Recipe& recipe, const Facts& facts, const DraftConfig& con
   Json needs = Json::array(
       {fmt::format("{} of memory a rank for weights, gradients and moments, activations besides",
                    human_bytes(memory)),
-       facts.has_model ? "the target's embedding, head and norm: " + recipe.model_path
-                       : "the target's embedding, head and norm from its GGUF, which is not there: " +
-                             recipe.model_path});
+       facts.has_model
+           ? "the target's embedding, head and norm: " + recipe.model_path
+           : "the target's embedding, head and norm from its GGUF or folder, which is not there: " +
+                 recipe.model_path});
   if (!recipe.train.from.empty())
     needs.push_back("the draft to start from: " + recipe.train.from +
                     (path_exists(recipe.train.from) ? "" : " (not there)"));
@@ -238,13 +240,17 @@ Json train_plan(const Recipe& recipe, const Facts& facts, const DraftConfig& con
           {"needs", needs}};
 }
 
-Json export_plan(const Recipe& recipe, const DraftConfig& config) {
+Json export_plan(const Recipe& recipe, const RunForm& form, const DraftConfig& config) {
   double parameters = 0;
   for (const ParameterInfo& info : parameter_table(config, recipe.train.train_head))
     parameters += static_cast<double>(info.elements);
-  const double width = recipe.export_type == "f32" ? 4 : recipe.export_type == "f16" ? 2 : 1.0625;
-  double bytes = parameters * width;
-  if (recipe.speculators) bytes += 4 * parameters;
+  const auto bytes_each = [](const std::string& type) {
+    return type == "f32" ? 4 : type == "q8_0" ? 1.0625 : 2;
+  };
+  const bool gguf = form.layout == ExportLayout::kGguf;
+  double bytes = parameters * bytes_each(gguf ? recipe.export_type : recipe.export_dtype);
+  if (recipe.speculators && form.layout != ExportLayout::kSpeculators)
+    bytes += parameters * bytes_each(recipe.export_dtype);
   return {{"stage", "export"}, {"bytes", bytes}, {"flops", 0}, {"hours", 0}, {"needs", Json::array()}};
 }
 
@@ -275,13 +281,17 @@ Result<Json> plan_run(const Recipe& recipe) {
                     {"bytes", 0},
                     {"hours", hours(evaluate, facts.plan.train_teraflops * 1e12)},
                     {"needs", Json::array()}});
-  stages.push_back(export_plan(recipe, config));
+  EAGLET_ASSIGN_OR_RETURN(const RunForm form, run_form(recipe));
+  stages.push_back(export_plan(recipe, form, config));
   if (recipe.serve_enabled)
     stages.push_back({{"stage", "serve"},
                       {"flops", nullptr},
                       {"bytes", 0},
                       {"hours", nullptr},
-                      {"needs", {"llama.cpp in this process, on the target's GGUF: " + recipe.model_path}}});
+                      {"needs",
+                       {(form.serve == "llama" ? "llama.cpp in this process, on the target's GGUF: "
+                                               : "our own engine, on the target's folder or GGUF: ") +
+                        recipe.model_path}}});
   double total = 0;
   bool known = true;
   for (const Json& stage : stages) {

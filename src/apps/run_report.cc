@@ -101,6 +101,8 @@ void add_served(const Json& served, std::int64_t ttt_steps, Json* report) {
   (*report)["served_acceptance_length"] =
       headline == nullptr ? Json(nullptr) : headline->at("acceptance_length");
   (*report)["served_draft_length"] = headline == nullptr ? Json(nullptr) : headline->at("draft_length");
+  (*report)["served_with"] = served.value("engine", "llama.cpp");
+  (*report)["served_at_once"] = served.value("at_once", 1);
   (*report)["served_prompts"] = served.at("prompts");
   (*report)["tokens_per_second_without_draft"] = plain;
   (*report)["served"] = list;
@@ -210,6 +212,9 @@ std::string report_table(const Json& report, bool color) {
                fmt::format(" (draft length {}, {} prompts)",
                            report.at("served_draft_length").get<std::int64_t>(),
                            report.at("served_prompts").get<std::int64_t>()));
+    if (report.at("served_at_once").get<std::int64_t>() > 1)
+      line("served with", fmt::format("{}, {} prompts at once", report.at("served_with").get<std::string>(),
+                                      report.at("served_at_once").get<std::int64_t>()));
     line("tokens/s without the draft", fmt::format("{:.1f}", number("tokens_per_second_without_draft")));
     for (const Json& length : report.at("served"))
       line(fmt::format("tokens/s with it, draft length {}", length.at("draft_length").get<std::int64_t>()),

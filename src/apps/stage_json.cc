@@ -43,6 +43,7 @@ Json generate_json(const GenerateReport& r) {
           {"cut_by_length", r.cut_by_length},
           {"prompt_tokens", r.prompt_tokens},
           {"response_tokens", r.response_tokens},
+          {"reused_prompt_tokens", r.reused_prompt_tokens},
           {"draft", r.drafts.passes > 0 ? drafts_json(r.drafts) : Json(nullptr)},
           {"seconds", r.seconds},
           {"tokens_per_second", r.tokens_per_second}};

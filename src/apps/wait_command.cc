@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "monitor/text_scan.h"
+#include "monitor/wake.h"
 
 namespace eaglet::apps {
 namespace {
@@ -29,6 +30,7 @@ struct WaitFlags {
 /// What is waited for.
 struct Goal {
   enum class Kind { kStep, kLoss, kDone, kServer } kind = Kind::kStep;
+  bool states = false;  // of a server: it makes hidden states too
   std::int64_t step = 0;
   double loss = 0;
 };
@@ -40,8 +42,9 @@ Result<Goal> parse_goal(const std::string& text) {
     goal.kind = Goal::Kind::kDone;
     return goal;
   }
-  if (text == "server-ready") {
+  if (text == "server-ready" || text == "states-ready") {
     goal.kind = Goal::Kind::kServer;
+    goal.states = text == "states-ready";
     return goal;
   }
   if (monitor::starts_with(text, "step=")) {
@@ -58,7 +61,7 @@ Result<Goal> parse_goal(const std::string& text) {
     }
   }
   return Status(StatusCode::kUsage, "'" + text + "' is nothing to wait for", "--until",
-                "first-step, step=N, loss-below=X, done or server-ready");
+                "first-step, step=N, loss-below=X, done, server-ready or states-ready");
 }
 
 bool reached(const Goal& goal, const Verdict& verdict) {
@@ -110,16 +113,30 @@ class Waiting {
     say("waiting", fmt::format("waiting for {}: {}; at most {} more", flags_.until, evidence,
                                human_duration(deadline_ - monotonic_seconds())));
   }
-  /// 0.5, 1, 2, then every 5 seconds. `status` is said when somebody sends SIGUSR1.
+  /// What is to end a pause early.
+  void listen_to(const monitor::Sampler& sampler) {
+    const monitor::RunSeries& series = sampler.series();
+    std::vector<std::int64_t> pids = sampler.target().roots;
+    if (!series.views.empty() && series.views.back().processes)
+      for (const monitor::ProcessView& process : *series.views.back().processes) pids.push_back(process.pid);
+    wake_.follow(pids, sampler.target().log_path, sampler.target().output_dir);
+  }
+  /// 0.5, 1, 2, then every 5 seconds, or as soon as something happens to the run. `status` is said when
+  /// somebody sends SIGUSR1.
   void pause(const std::function<std::string()>& status) {
-    sleep_until(std::min(monotonic_seconds() + step_, deadline_), [&] {
-      say("status", fmt::format("waiting for {}: {}; at most {} more", flags_.until, status(),
-                                human_duration(std::max(0.0, deadline_ - monotonic_seconds()))));
-    });
+    const double until = std::min(monotonic_seconds() + step_, deadline_);
     step_ = std::min(5.0, 2 * step_);
+    while (monotonic_seconds() < until && !interrupted()) {
+      if (take_save_request())
+        say("status", fmt::format("waiting for {}: {}; at most {} more", flags_.until, status(),
+                                  human_duration(std::max(0.0, deadline_ - monotonic_seconds()))));
+      if (wake_.wait(std::min(kSlice, until - monotonic_seconds()))) return;
+    }
   }
 
  private:
+  static constexpr double kSlice = 0.3;  // so soon signals are seen
+  monitor::Wake wake_;
   const WaitFlags& flags_;
   Context& context_;
   double begin_, deadline_, spoke_, step_ = 0.5;
@@ -145,6 +162,9 @@ void say_milestones(const Verdict& v, const monitor::RunSeries& series, Waiting*
                      std::isnan(v.eta_seconds) ? fmt::format("three records, step {}", v.step)
                                                : fmt::format("three records, step {}/{}, eta {}", v.step,
                                                              v.total_steps, human_duration(v.eta_seconds)));
+  waiting->milestone("loss_moved", loss.size() >= 3 && loss.back().value < loss.front().value,
+                     fmt::format("the loss moves: {} {:.4g} -> {:.4g}", v.log.first_loss_name(),
+                                 loss.front().value, loss.back().value));
 }
 
 void print_end(const Verdict& verdict, const Context& context) {
@@ -160,10 +180,13 @@ const monitor::Judgement* hopeless_fault(const Verdict& verdict) {
   constexpr const char* kHopeless[] = {
       "finite",          "zero",        "lost",       "xid",  "ecc",      "rank_gone", "port",
       "vocabulary_maps", "data_layers", "first_loss", "disk", "oom_kill", "replicas",  "defunct"};
-  for (const monitor::Judgement& j : verdict.judgements)
+  for (const monitor::Judgement& j : verdict.judgements) {
     if (j.level == monitor::Level::kCrit)
       for (const char* name : kHopeless)
         if (j.name == name) return &j;
+    // Another configuration than the one that was asked for is another run.
+    if (j.level == monitor::Level::kWarn && j.name == "declared") return &j;
+  }
   return nullptr;
 }
 
@@ -179,8 +202,8 @@ int code_at_deadline(const Verdict& verdict) {
   }
 }
 
-Status wait_for_server(const WaitFlags& flags, Waiting* waiting, Context& context) {
-  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<ServerProbe> probe, open_server_probe(flags.target));
+Status wait_for_server(const WaitFlags& flags, bool states, Waiting* waiting, Context& context) {
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<ServerProbe> probe, open_server_probe(flags.target, states));
   ServerProbe::Look look;
   while (true) {
     look = probe->look();
@@ -188,7 +211,8 @@ Status wait_for_server(const WaitFlags& flags, Waiting* waiting, Context& contex
     waiting->milestone("health", look.health, "GET /health is well");
     waiting->milestone("model", look.ready, "it serves " + look.model);
     waiting->milestone("ready", look.completes, "it completes a token: ready");
-    if (look.completes) return {};
+    waiting->milestone("states", look.states, "it makes hidden states: " + look.shape);
+    if (states ? look.states : look.completes) return {};
     if (interrupted()) return Status(StatusCode::kInterrupted, "interrupted while waiting");
     if (look.final || waiting->over()) break;
     waiting->still_waiting(look.missing);
@@ -214,6 +238,7 @@ Status wait_for_run(const WaitFlags& flags, const Goal& goal, const monitor::Thr
       run->sampler->sample();
       const monitor::RunSeries& series = run->sampler->series();
       verdict = monitor::make_verdict(series, thresholds);
+      waiting->listen_to(*run->sampler);
       say_milestones(verdict, series, waiting);
       if (reached(goal, verdict)) {
         waiting->say("reached",
@@ -262,7 +287,7 @@ Status run_wait(const WaitFlags& flags, Context& context) {
   EAGLET_ASSIGN_OR_RETURN(const double seconds, parse_duration(flags.patience));
   EAGLET_ASSIGN_OR_RETURN(const monitor::Thresholds thresholds, read_watch_thresholds(flags.watch, nullptr));
   Waiting waiting(flags, context, seconds);
-  if (goal.kind == Goal::Kind::kServer) return wait_for_server(flags, &waiting, context);
+  if (goal.kind == Goal::Kind::kServer) return wait_for_server(flags, goal.states, &waiting, context);
   return wait_for_run(flags, goal, thresholds, &waiting, context);
 }
 
@@ -274,11 +299,14 @@ Run add_wait(CLI::App& app) {
   app.footer(
       "  eaglet wait runs/mine --until first-step --for 20m\n"
       "  eaglet wait k25-a --until loss-below=6.5 --for 3h\n"
-      "  eaglet wait http://127.0.0.1:8000 --until server-ready --for 10m");
+      "  eaglet wait http://127.0.0.1:8000 --until server-ready --for 10m\n"
+      "  eaglet wait http://127.0.0.1:8000 --until states-ready --for 10m    vLLM's hidden-states connector "
+      "too");
   app.add_option("target", flags->target,
                  "a process id, a run directory, a log file, a name; or a server's address")
       ->required();
-  app.add_option("--until", flags->until, "first-step, step=N, loss-below=X, done, server-ready")
+  app.add_option("--until", flags->until,
+                 "first-step, step=N, loss-below=X, done, server-ready, states-ready")
       ->type_name("WHAT");
   app.add_option("--for", flags->patience, "how long at most")->type_name("DURATION");
   add_watch_options(app, flags->watch);

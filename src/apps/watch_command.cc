@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "apps/command.h"
+#include "apps/history_file.h"
 #include "apps/pager.h"
 #include "apps/screen.h"
 #include "apps/terminal.h"
@@ -32,7 +33,7 @@ constexpr std::size_t kMostCurvePoints = 2000;
 
 struct WatchFlags {
   WatchOptions watch;
-  std::string target, host, textfile, html, listen, watch_for, interval = "1s";
+  std::string target, host, textfile, html, listen, history, watch_for, interval = "1s";
   std::vector<std::string> compare;
   bool jsonl = false, plain = false, once = false, ascii = false;
 };
@@ -52,6 +53,9 @@ class Watcher {
     interval_ = std::max(0.1, interval_);
     EAGLET_ASSIGN_OR_RETURN(
         source_, open_verdicts(flags_.host, flags_.target, thresholds_, interval_, *context_.progress));
+    if (!flags_.history.empty()) {
+      EAGLET_ASSIGN_OR_RETURN(history_file_, HistoryFile::open(flags_.history, &history_));
+    }
     if (!flags_.listen.empty()) {
       EAGLET_ASSIGN_OR_RETURN(
           server_, monitor::HttpServer::listen(flags_.listen,
@@ -78,6 +82,7 @@ class Watcher {
     while (!interrupted() && !quit_) {
       EAGLET_RETURN_IF_ERROR(source_->look(&verdict_));
       history_.add(verdict_);
+      if (history_file_ != nullptr) EAGLET_RETURN_IF_ERROR(history_file_->add(moment_of(verdict_)));
       ++ticks_;
       show();
       if (server_ != nullptr) server_->send_event(std::to_string(ticks_), std::to_string(verdict_.step));
@@ -272,6 +277,7 @@ class Watcher {
   std::unique_ptr<Screen> screen_;
   Verdict verdict_;
   WatchHistory history_;
+  std::unique_ptr<HistoryFile> history_file_;
   FrameStyle style_;
   double interval_ = 1, begin_ = 0, next_files_ = 0, next_plain_ = 0;
   std::int64_t ticks_ = 0;
@@ -310,7 +316,9 @@ Run add_watch(CLI::App& app) {
       "  eaglet watch k25-a --jsonl --for 10m         one JSON object a second\n"
       "  eaglet watch --host me@gpu7 runs/mine        a run on another machine; nothing stays there\n"
       "  eaglet watch --compare runs/a runs/b         what was set otherwise, and what it did");
-  app.add_option("target", flags->target, "a process id, a run directory, a log file, or a name");
+  app.add_option(
+      "target", flags->target,
+      "a process id, a run directory, a log file, Trackio's file, a server's http:// address, or a name");
   CLI::Option* host =
       app.add_option("--host", flags->host, "watch a run on another machine, over your own ssh; drawn here")
           ->type_name("USER@MACHINE");
@@ -320,6 +328,10 @@ Run add_watch(CLI::App& app) {
   app.add_option("--textfile", flags->textfile, "write eaglet.prom there for the node exporter")
       ->type_name("DIR");
   app.add_option("--html", flags->html, "write the page as one self-contained file")->type_name("FILE");
+  app.add_option(
+         "--history", flags->history,
+         "keep what was seen in that file, and go on from what is in it: curves and events survive a restart")
+      ->type_name("FILE");
   CLI::Option* jsonl =
       app.add_flag("--jsonl", flags->jsonl, "a stream of JSON objects on stdout, one each interval");
   app.add_flag("--plain", flags->plain, "one line each interval, columns between tabs, for cut and awk")

@@ -43,13 +43,18 @@ double WatchHistory::level_since(const std::string& name) const {
   return it == levels_.end() ? monitor::kNotKnown : it->second.second;
 }
 
-void WatchHistory::add(const monitor::Verdict& verdict) {
-  const bool goes_on = !phases_.empty() && verdict.wall - phases_.back().to <= kHoleSeconds;
-  if (goes_on) phases_.back().to = verdict.wall;  // up to here, then perhaps another phase
-  if (!goes_on || phases_.back().phase != verdict.state.phase)
-    phases_.push_back({verdict.state.phase, verdict.wall, verdict.wall});
-  if (phases_.size() > kMostSpans) phases_.pop_front();
-  HistoryPoint point;
+std::string HistoryMoment::words() const {
+  return std::string(monitor::state_word(state)) + " " + monitor::phase_word(phase) + " " +
+         monitor::level_word(level);
+}
+
+HistoryMoment moment_of(const monitor::Verdict& verdict) {
+  HistoryMoment moment;
+  moment.state = verdict.state.state;
+  moment.phase = verdict.state.phase;
+  moment.level = verdict.level;
+  moment.headline = verdict.headline;
+  HistoryPoint& point = moment.point;
   point.wall = verdict.wall;
   point.step = verdict.step;
   point.busy_pct = verdict.activity.busy_pct;
@@ -64,18 +69,30 @@ void WatchHistory::add(const monitor::Verdict& verdict) {
     point.device_power_w.push_back(device.power_w);
   }
   if (!verdict.activity.devices.empty()) point.used_bytes = used;
+  return moment;
+}
+
+void WatchHistory::add(const monitor::Verdict& verdict) {
   for (const monitor::Judgement& j : verdict.judgements) {
     const auto it = levels_.find(j.name);
     if (it == levels_.end() || it->second.first != j.level) levels_[j.name] = {j.level, verdict.wall};
   }
-  points_.push_back(point);
+  add(moment_of(verdict));
+}
+
+void WatchHistory::add(const HistoryMoment& moment) {
+  const double wall = moment.point.wall;
+  const bool goes_on = !phases_.empty() && wall - phases_.back().to <= kHoleSeconds;
+  if (goes_on) phases_.back().to = wall;  // up to here, then perhaps another phase
+  if (!goes_on || phases_.back().phase != moment.phase) phases_.push_back({moment.phase, wall, wall});
+  if (phases_.size() > kMostSpans) phases_.pop_front();
+  points_.push_back(moment.point);
   if (points_.size() > kMostPoints) thin(&points_);
-  const std::string now = std::string(monitor::state_word(verdict.state.state)) + " " +
-                          monitor::phase_word(verdict.state.phase) + " " + monitor::level_word(verdict.level);
+  const std::string now = moment.words();
   if (now == last_) return;
   last_ = now;
-  events_.push_back({verdict.wall, verdict.level,
-                     std::string(monitor::state_word(verdict.state.state)) + "  " + verdict.headline});
+  events_.push_back(
+      {wall, moment.level, std::string(monitor::state_word(moment.state)) + "  " + moment.headline});
   if (events_.size() > kMostEvents) events_.pop_front();
 }
 

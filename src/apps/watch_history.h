@@ -20,6 +20,18 @@ struct HistoryPoint {
          used_bytes = monitor::kNotKnown;
   std::vector<double> device_busy_pct, device_power_w;  // of each of the run's GPUs, where there are several
 };
+/// One look, as far as a history keeps it (also in a file: history_file.h).
+struct HistoryMoment {
+  HistoryPoint point;
+  monitor::RunState state = monitor::RunState::kUnknownState;
+  monitor::Phase phase = monitor::Phase::kStart;
+  monitor::Level level = monitor::Level::kUnknown;
+  std::string headline;
+  /// What makes an event when it changes.
+  std::string words() const;
+};
+HistoryMoment moment_of(const monitor::Verdict& verdict);
+
 struct HistoryEvent {
   double wall = 0;
   monitor::Level level = monitor::Level::kOk;
@@ -37,6 +49,8 @@ class WatchHistory {
   static constexpr std::size_t kMostPoints = 2000, kMostEvents = 200, kMostSpans = 500;
   /// Adds a point, and an event when state, phase or level changed.
   void add(const monitor::Verdict& verdict);
+  /// The same of an earlier watcher's look.
+  void add(const HistoryMoment& moment);
   const std::vector<HistoryPoint>& points() const { return points_; }
   const std::deque<HistoryEvent>& events() const { return events_; }
   const std::deque<PhaseSpan>& phases() const { return phases_; }

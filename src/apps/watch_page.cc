@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "apps/source_hash.h"
 #include "apps/svg_chart.h"
 #include "apps/watch_page_script.h"
 #include "base/clock.h"
@@ -201,7 +202,7 @@ std::vector<Mark> marks_of(const WatchHistory& history) {
 const char* band_style(monitor::Phase phase) {
   using monitor::Phase;
   if (phase == Phase::kCompile) return "b-compile";
-  if (phase == Phase::kTrain) return "b-train";
+  if (phase == Phase::kTrain || phase == Phase::kServe) return "b-train";
   if (phase == Phase::kValidate) return "b-validate";
   return phase == Phase::kSave ? "b-save" : "b-load";
 }
@@ -325,10 +326,13 @@ std::string page_around(const std::string& title, const std::string& head, const
          "</main>\n</body>\n</html>\n";
 }
 
+/// Only this style and this script, by their hashes: what stands in a log or in a name runs nothing.
 std::string style_inside() {
-  return "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-         "'unsafe-inline'; script-src 'unsafe-inline'\">\n<style>\n" +
-         std::string(kStyle) + "</style>\n<script>\n" + kWatchViewScript + "</script>\n";
+  const std::string style = std::string("\n") + kStyle, script = std::string("\n") + kWatchViewScript;
+  return fmt::format(
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src {}; script-src "
+      "{}\">\n<style>{}</style>\n<script>{}</script>\n",
+      source_hash(style), source_hash(script), style, script);
 }
 
 }  // namespace

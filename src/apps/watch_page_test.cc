@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "apps/source_hash.h"
 #include "apps/svg_chart.h"
 
 namespace eaglet::apps {
@@ -57,6 +58,12 @@ TEST(WatchPage, WhatTheCurvesShow) {
   EXPECT_THAT(page, HasSubstr("<script>")) << "for another axis and for zooming; values show without one";
   EXPECT_THAT(page, Not(HasSubstr("src="))) << "all is inside";
   EXPECT_THAT(page, HasSubstr("data-unit=\"step\"")) << "what the script draws from";
+  EXPECT_THAT(page, Not(HasSubstr("unsafe-inline")));
+  for (const std::string tag : {"style", "script"}) {
+    const std::size_t from = page.find("<" + tag + ">") + tag.size() + 2;
+    const std::string inside = page.substr(from, page.find("</" + tag + ">") - from);
+    EXPECT_THAT(page, HasSubstr(tag + "-src " + source_hash(inside))) << "no other one runs";
+  }
   EXPECT_LT(page.size(), 400000u);
 }
 
@@ -66,6 +73,16 @@ std::string attribute(const std::string& page, const std::string& name) {
   return at == std::string::npos
              ? ""
              : page.substr(at + name.size() + 2, page.find('"', at + name.size() + 2) - at - name.size() - 2);
+}
+
+TEST(WatchPage, HashesAsABrowserComputesThem) {
+  // Of the standard's examples, in base64; lengths around a block's end.
+  EXPECT_EQ(source_hash(""), "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='");
+  EXPECT_EQ(source_hash("abc"), "'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='");
+  const std::string digits = "0123456789012345678901234567890123456789012345678901234567890123456789";
+  EXPECT_EQ(source_hash(digits.substr(0, 55)), "'sha256-801aD4DAy/hMjAuQIYwiY3q9GZllJJ2nNqIBQ8jJydk='");
+  EXPECT_EQ(source_hash(digits.substr(0, 56)), "'sha256-g6oDS9qD5Fig3Jy84NTjVHFqoP93DtN6wO0rKSBS5K8='");
+  EXPECT_EQ(source_hash(digits), "'sha256-V0RfpAsIxgzcunyjnHVt5hTRFILj8VqSX1SGiMGeWPQ='");
 }
 
 TEST(WatchPage, HowLongAFindingHasStood) {

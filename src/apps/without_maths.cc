@@ -9,7 +9,7 @@ Result<double> measured_peak_tflops(std::string*) {
                 "eaglet doctor --peak measure with the whole program; or give a number of TFLOP/s");
 }
 
-Result<std::unique_ptr<ServerProbe>> open_server_probe(const std::string&) {
+Result<std::unique_ptr<ServerProbe>> open_server_probe(const std::string&, bool) {
   return Status(StatusCode::kUnavailable, "this program cannot ask servers", "--until server-ready",
                 "eaglet wait with the whole program; or: curl -f ADDRESS/health");
 }

@@ -211,6 +211,7 @@ Status answer_all(const GenerateOptions& options, const EmbeddedEngine& engine, 
       [&](const GeneratedAnswer& answer) -> Status {
         ++report->answered;
         report->drafts.add(answer.drafts);
+        report->reused_prompt_tokens += answer.reused_tokens;
         const Conversation row = to_row(engine.tokenizer(), asked[answer.tag], answer);
         EAGLET_RETURN_IF_ERROR(answers->append(row));
         return answer.states.empty() ? Status() : options.keep.take(row, answer.states);

@@ -90,7 +90,8 @@ struct GenerateReport {
   std::int64_t stopped = 0, cut_by_length = 0;  // finish_reason of all answers in the file
   std::int64_t prompt_tokens = 0, response_tokens = 0;  // all answers in the file
   double seconds = 0, tokens_per_second = 0;            // this run: response tokens
-  DraftCounts drafts;                                   // this run: of all answers, with a draft
+  std::int64_t reused_prompt_tokens = 0;  // this run: not computed again, another prompt began the same way
+  DraftCounts drafts;                     // this run: of all answers, with a draft
   ServedCounts served;
 };
 

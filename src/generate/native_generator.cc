@@ -10,25 +10,14 @@
 #include "base/clock.h"
 #include "device/bf16_rounding.h"
 #include "device/threads.h"
-#include "generate/speculation.h"
-#include "generate/token_sampler.h"
+#include "generate/native_sequence.h"
+#include "generate/shared_beginning.h"
 
 namespace eaglet {
 namespace {
 
-struct Sequence {
-  GenerationRequest request;
-  GeneratedAnswer answer;
-  SequenceCache cache;
-  TokenSampler sampler;
-  std::uint64_t cache_bytes = 0;
-  std::optional<Speculated> speculated = std::nullopt;  // with a draft
-  bool complete = false;  // all tokens are there; the last one may still have to go through the target
-  std::int64_t tokens() const {
-    return static_cast<std::int64_t>(request.prompt.size() + answer.tokens.size());
-  }
-};
-using SequencePointer = std::unique_ptr<Sequence>;
+using Sequence = NativeSequence;
+using SequencePointer = NativeSequencePointer;
 using NextRequest = std::function<std::optional<GenerationRequest>()>;
 
 class NativeGenerator : public Generator {
@@ -41,14 +30,15 @@ class NativeGenerator : public Generator {
   Status run(const NextRequest& next, const std::function<Status(const GeneratedAnswer&)>& done,
              const std::function<Status(std::int64_t, int)>& tick) override {
     running_.clear();
+    finished_.clear();
     waiting_.reset();
     used_bytes_ = 0;
     drained_ = false;
     std::int64_t tokens = 0;
     for (;;) {
+      propose();  // before others join: they may take over what the draft has of a shared beginning
       EAGLET_RETURN_IF_ERROR(admit(next));
       if (running_.empty()) return {};
-      propose();
       EAGLET_RETURN_IF_ERROR(step());
       tokens += choose_tokens();
       const auto busy = static_cast<int>(running_.size());
@@ -68,17 +58,34 @@ class NativeGenerator : public Generator {
       }
       if (!waiting_) return {};
       const auto prompt = static_cast<std::int64_t>(waiting_->prompt.size());
-      if (rows > 0 && rows + prompt > options_.prompt_rows) return {};
       const std::int64_t longest = prompt + waiting_->max_tokens;
       const std::uint64_t bytes = bytes_of(longest);
       if (bytes > options_.cache_bytes) return no_room(longest, bytes);
-      if (used_bytes_ + bytes > options_.cache_bytes) return {};
+      if (!make_room(bytes)) return {};
+      const SharedBeginning shared = beginning_of(waiting_->prompt);
+      if (worth_waiting(running_, waiting_->prompt, shared.rows)) return {};
+      if (rows > 0 && rows + prompt - shared.rows > options_.prompt_rows) return {};
       used_bytes_ += bytes;
-      rows += prompt;
-      running_.push_back(begin(std::move(*waiting_), longest, bytes));
+      rows += prompt - shared.rows;
+      running_.push_back(begin(std::move(*waiting_), shared, longest, bytes));
       waiting_.reset();
     }
     return {};
+  }
+
+  // Finished sequences give way, the oldest first.
+  bool make_room(std::uint64_t bytes) {
+    std::size_t given = 0;
+    while (used_bytes_ + bytes > options_.cache_bytes && given < finished_.size())
+      used_bytes_ -= finished_[given++]->cache_bytes;
+    finished_.erase(finished_.begin(), finished_.begin() + static_cast<std::ptrdiff_t>(given));
+    return used_bytes_ + bytes <= options_.cache_bytes;
+  }
+
+  SharedBeginning beginning_of(const std::vector<std::int32_t>& prompt) const {
+    const SharedBeginning running = shared_beginning(running_, prompt),
+                          finished = shared_beginning(finished_, prompt);
+    return finished.rows > running.rows ? finished : running;
   }
 
   std::uint64_t bytes_of(std::int64_t longest) const {
@@ -95,7 +102,8 @@ class NativeGenerator : public Generator {
                   {}, "give more --memory, or a smaller --max-tokens");
   }
 
-  SequencePointer begin(GenerationRequest request, std::int64_t longest, std::uint64_t bytes) {
+  SequencePointer begin(GenerationRequest request, const SharedBeginning& shared, std::int64_t longest,
+                        std::uint64_t bytes) {
     TokenSampler sampler(options_.sampling, request.seed, request.prompt);
     GeneratedAnswer answer;
     answer.tag = request.tag;
@@ -106,6 +114,7 @@ class NativeGenerator : public Generator {
       sequence->speculated = speculation_->begin(longest);
       sequence->answer.drafts.accepted_at.resize(static_cast<std::size_t>(options_.draft_length));
     }
+    take_over(shared, options_.kept_layers.empty() ? 0 : row_elements(), sequence.get());
     return sequence;
   }
 
@@ -115,7 +124,7 @@ class NativeGenerator : public Generator {
     std::vector<Speculation::Asking> asking;
     for (const SequencePointer& s : running_) {
       s->speculated->tokens.clear();
-      const auto answered = static_cast<std::int64_t>(s->answer.tokens.size());
+      const std::int64_t answered = s->answer_tokens();
       const std::int64_t most = std::min(options_.draft_length, s->request.max_tokens - answered - 1);
       if (answered == 0 || s->complete || most < 1) continue;
       asking.push_back({&*s->speculated, &s->sampler, following(*s), most});
@@ -126,15 +135,13 @@ class NativeGenerator : public Generator {
   /// The token after each row that the target has seen and the draft has not.
   static std::vector<std::int32_t> following(const Sequence& s) {
     std::vector<std::int32_t> tokens;
-    const auto prompt = static_cast<std::int64_t>(s.request.prompt.size());
-    for (std::int64_t i = s.speculated->cache.length() + 1; i < s.tokens(); ++i)
-      tokens.push_back(i < prompt ? s.request.prompt[static_cast<std::size_t>(i)]
-                                  : s.answer.tokens[static_cast<std::size_t>(i - prompt)]);
+    for (std::int64_t i = s.speculated->cache.length() + 1; i < s.tokens(); ++i) tokens.push_back(s.token(i));
     return tokens;
   }
 
   NextTokens next_of(Sequence& s) const {
-    if (s.answer.tokens.empty()) return {&s.cache, s.request.prompt, 1};
+    if (s.answer.tokens.empty())
+      return {&s.cache, {s.request.prompt.begin() + s.cache.length(), s.request.prompt.end()}, 1};
     NextTokens next{&s.cache, {s.answer.tokens.back()}, s.complete ? 0 : 1};
     if (!s.speculated || s.complete) return next;
     for (const DraftedToken& token : s.speculated->tokens) next.ids.push_back(token.target_id);
@@ -255,17 +262,26 @@ class NativeGenerator : public Generator {
     for (SequencePointer& s : running_) {
       if (!s->complete || (!options_.kept_layers.empty() && s->cache.length() < s->tokens())) continue;
       EAGLET_RETURN_IF_ERROR(done(s->answer));
-      used_bytes_ -= s->cache_bytes;
-      s.reset();
+      finished_.push_back(std::move(s));
     }
     std::erase(running_, nullptr);
+    forget_old();
     return {};
+  }
+
+  // A prompt may go on where a finished answer ended, or share its beginning.
+  void forget_old() {
+    constexpr std::size_t kFew = 16;
+    while (finished_.size() > std::max(kFew, static_cast<std::size_t>(options_.parallel))) {
+      used_bytes_ -= finished_.front()->cache_bytes;
+      finished_.erase(finished_.begin());
+    }
   }
 
   ResidentTarget* target_;
   NativeGeneratorOptions options_;
   std::optional<Speculation> speculation_;
-  std::vector<SequencePointer> running_;
+  std::vector<SequencePointer> running_, finished_;
   std::vector<NextTokens> next_;  // of running_, in its order
   std::optional<GenerationRequest> waiting_;
   std::uint64_t used_bytes_ = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "monitor/device_share.h"
+#include "monitor/server_activity.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
@@ -337,6 +338,8 @@ Activity activity_of(const RunSeries& series, const Thresholds& thresholds) {
   measure_files(first, last, &activity);
   measure_log(series, &activity);
   measure_status(first, last, &activity);
+  activity.server = server_activity(series, activity.first_view);
+  if (activity.server.moved) note_tick(activity.server.still_seconds, "the server's counters", &activity);
   return activity;
 }
 

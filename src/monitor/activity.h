@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,24 @@ struct CheckpointSeen {
   double mtime = kNotKnown, bytes = 0;
 };
 
+/// A server over the window (ServerMoment says what of).
+struct ServerActivity {
+  bool known = false;    // it answered in the window
+  bool answers = false;  // and at the last time it was asked
+  std::string kind, trouble;
+  double running = kNotKnown, waiting = kNotKnown, cache_share = kNotKnown;  // at the last answer
+  double prompt_tokens_per_second = kNotKnown, generated_tokens_per_second = kNotKnown;
+  bool moved = false;                  // it did work in the window
+  double still_seconds = kNotKnown;    // since its counters last moved, as far as was seen
+  double silent_seconds = 0;           // since it last answered
+  double accepted_length = kNotKnown;  // tokens per pass in the window
+
+  /// Requests that it has and must work on.
+  double requests() const {
+    return (std::isnan(running) ? 0 : running) + (std::isnan(waiting) ? 0 : waiting);
+  }
+};
+
 /// What moved between the first and the last view, from counters where there are such. Gauges are means.
 struct Activity {
   std::size_t first_view = 0;  // index of the window's first view
@@ -63,6 +82,8 @@ struct Activity {
   double log_bytes_gained = 0;
   bool files_moved = false, status_moved = false;
   double age_seconds = kNotKnown;  // of the oldest rank
+
+  ServerActivity server;
 
   /// Strong clocks: step in the log, checkpoint, event file, the run's own status.
   double silent_seconds = kNotKnown;  // since the newest strong tick, as seen at the last view

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/clock.h"
+#include "monitor/server_activity.h"
 
 namespace eaglet::monitor {
 namespace {
@@ -48,9 +49,20 @@ class Gathering {
       add("log", true, fmt::format("the log grew by {} in {}", human_bytes(a_.log_bytes_gained), span));
     if (a_.files_moved) add("files", true, "checkpoints or event files changed in " + span);
     if (a_.status_moved) add("status", true, "the run's own status moved in " + span);
+    server();
     if (a_.memory_change_bytes > t_.memory_change_bytes)
       add("memory", true,
           fmt::format("GPU memory changed by {} in {}", human_bytes(a_.memory_change_bytes), span));
+  }
+
+  void server() {
+    if (!a_.server.known) return;
+    if (a_.server.moved)
+      add("server", true, "it serves: " + server_text(a_.server));
+    else if (a_.server.requests() > 0 && a_.server.still_seconds > t_.stall_min_seconds)
+      add("server", false,
+          fmt::format("it has {:.0f} requests and made no token in {}", a_.server.requests(),
+                      human_duration(a_.server.still_seconds)));
   }
 
   void devices() {

@@ -147,9 +147,10 @@ void add_faults(const Case& c, Judgements* all) {
 }
 
 void add_slow_reasons(const Case& c, Judgements* all) {
-  constexpr std::uint64_t kHardwareThermal = 0x40, kPowerBrake = 0x80, kSoftwareThermal = 0x20;
+  constexpr std::uint64_t kHardwareThermal = 0x40, kPowerBrake = 0x80, kSoftwareThermal = 0x20,
+                          kHardware = 0x8;  // any of the hardware's own, or a change of clocks
   for (const DeviceView& now : *c.series.views.back().devices) {
-    int seen = 0, hard = 0, brake = 0, soft = 0;
+    int seen = 0, hard = 0, brake = 0, soft = 0, any = 0;
     for (const RunView& view : c.series.views)
       if (view.devices)
         for (const DeviceView& device : *view.devices)
@@ -158,6 +159,7 @@ void add_slow_reasons(const Case& c, Judgements* all) {
             hard += (*device.slow_reasons & kHardwareThermal) != 0;
             brake += (*device.slow_reasons & kPowerBrake) != 0;
             soft += (*device.slow_reasons & kSoftwareThermal) != 0;
+            any += (*device.slow_reasons & kHardware) != 0;
           }
     const auto often = [&](int count) { return count > 0 && count > 0.05 * seen; };
     const std::string name = fmt::format("GPU {}", now.index);
@@ -172,6 +174,10 @@ void add_slow_reasons(const Case& c, Judgements* all) {
       all->push_back(
           hardware_judgement("throttle", Level::kWarn, name + ": slowed by heat (software limit)"));
       all->back().advice = "cooling";
+    } else if (any > 1 && often(any)) {
+      all->push_back(hardware_judgement("throttle", Level::kWarn,
+                                        name + ": slowed by its hardware, which does not say why"));
+      all->back().advice = "heat, or a limit of the power supply";
     }
   }
 }

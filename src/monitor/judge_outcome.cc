@@ -81,7 +81,8 @@ double trained_acceptance(const LogFacts& log) {
 /// Good in training and useless on a server: an error of the export or of the ids, not of the learning.
 void add_served(const Case& c, Judgements* all) {
   const auto& printed = c.series.log.series("server_acceptance_length");
-  const double served = printed.empty() ? c.series.served_acceptance : last_median(printed, 10);
+  const double told = printed.empty() ? c.series.served_acceptance : last_median(printed, 10);
+  const double served = std::isnan(told) ? c.activity.server.accepted_length : told;
   const double trained = trained_acceptance(c.series.log);
   if (std::isnan(served)) return;
   Judgement j =
@@ -115,7 +116,7 @@ void add_replicas(const Case& c, Judgements* all) {
 
 Judgements judge_outcome(const Case& c) {
   Judgements all;
-  if (!c.series.log_known) return all;
+  if (!c.series.log_known && !c.activity.server.known) return all;
   add_plateau(c, &all);
   add_clipping(c, &all);
   add_served(c, &all);

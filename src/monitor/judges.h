@@ -20,9 +20,11 @@ struct Case {
 /// Each returns its layer's judgements; signals that cannot be seen here come as unknown, or not at all when
 /// the run has nothing of the kind. docs/watch.md lists them all.
 Judgements judge_process(const Case& c);
+Judgements judge_server(const Case& c);  // a server's own numbers: layer process
 Judgements judge_hardware(const Case& c);
-Judgements judge_link(const Case& c);         // PCIe: layer hardware
-Judgements judge_host(const Case& c);         // memory, shared memory, disk, CPU quota: layer hardware
+Judgements judge_link(const Case& c);     // PCIe: layer hardware
+Judgements judge_host(const Case& c);     // memory, shared memory, disk, CPU quota: layer hardware
+Judgements judge_tracked(const Case& c);  // as a tracker noted it, where nothing is measured: layer hardware
 Judgements judge_useful_work(const Case& c);  // MFU, cost: layer hardware
 Judgements judge_slow(const Case& c);         // growth, energy, the kernel's log: layer hardware
 Judgements judge_configuration(const Case& c);

@@ -11,6 +11,8 @@ struct Look {
 // What an engineer would type. Rows of one judgement stand in the order in which they are tried.
 constexpr Look kLooks[] = {
     {"run_wait", "ps -eLo pcpu,pid,psr,comm --sort=-pcpu | head -20"},
+    {"server", "tail -20 {log}"},
+    {"server", "ps -eo pid,stat,pcpu,etime,args --sort=-pcpu | head -20"},
     {"workers", "grep -n -i -E 'worker|killed|bus error' {log} | tail -5"},
     {"storage", "grep -E 'nfs|lustre|ceph|fuse' /proc/mounts; cat /proc/{pid}/stack"},
     {"log_deleted", "cat /proc/{pid}/fd/1 > saved.log"},

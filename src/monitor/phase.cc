@@ -3,9 +3,12 @@
 
 #include "monitor/draft_cost.h"
 #include "monitor/run_state.h"
+#include "monitor/server_activity.h"
 
 namespace eaglet::monitor {
 namespace {
+
+constexpr double kGapsOfSeconds = 3600;
 
 bool memory_held(const Activity& activity) {
   for (const DeviceActivity& device : activity.devices)
@@ -33,7 +36,8 @@ Phase phase_of_status(const RunStatus& status) {
 }  // namespace
 
 const char* phase_word(Phase phase) {
-  constexpr const char* words[] = {"start", "load", "compile", "train", "validate", "save", "drain", "done"};
+  constexpr const char* words[] = {"start", "load",  "compile", "train", "validate",
+                                   "save",  "drain", "done",    "serve"};
   return words[static_cast<int>(phase)];
 }
 
@@ -41,6 +45,7 @@ Phase infer_phase(const RunSeries& series, const Activity& activity, const Thres
   const RunView& last = series.views.back();
   if (series.log_known && series.log.finished) return Phase::kDone;
   if (last.status) return phase_of_status(*last.status);
+  if (is_server(series, activity)) return Phase::kServe;
   if (activity.write_bytes_per_second > thresholds.save_bytes_per_second) return Phase::kSave;
   if (series.log_known && series.log.phase == LogPhase::kSave) return Phase::kSave;
   if (series.log_known && series.log.phase == LogPhase::kValidate) return Phase::kValidate;
@@ -85,13 +90,18 @@ double allowed_silence(Phase phase, const RunSeries& series, const Thresholds& t
     case Phase::kDrain:
     case Phase::kDone:
       return thresholds.drain_seconds;
+    case Phase::kServe:
+      return thresholds.stall_min_seconds;
     case Phase::kTrain:
       break;
   }
   // What is printed every 50 or 500 steps gives its own rhythm: the longest gap seen between two records.
+  // Of the last hour: one that was stopped for a night must not be left alone for the next three.
   double gap = 0;
-  for (std::size_t i = 1; i < series.log.step_times.size(); ++i)
-    gap = std::max(gap, series.log.step_times[i].second - series.log.step_times[i - 1].second);
+  const auto& times = series.log.step_times;
+  for (std::size_t i = 1; i < times.size(); ++i)
+    if (times.back().second - times[i].second < kGapsOfSeconds)
+      gap = std::max(gap, times[i].second - times[i - 1].second);
   const double by_step = std::isnan(interval) ? 0 : thresholds.stall_step_factor * interval;
   return std::max({thresholds.stall_min_seconds, by_step, thresholds.stall_gap_factor * gap});
 }

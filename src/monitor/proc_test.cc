@@ -169,6 +169,12 @@ TEST(ProcReader, PagesOfFilesArePartOfNoLimit) {
   const HostView old = ProcReader(roots).host(11);
   EXPECT_EQ(old.cgroup_bytes, 600);
   EXPECT_EQ(old.cgroup_limit, 2000);
+  put(roots.cgroup + "/cpu/old/cpu.cfs_quota_us", "250000\n");
+  put(roots.cgroup + "/cpu/old/cpu.cfs_period_us", "100000\n");
+  put(roots.cgroup + "/cpu/old/cpu.stat", "nr_periods 9\nnr_throttled 4\nthrottled_time 7000000000\n");
+  const HostView cores = ProcReader(roots).host(11);
+  EXPECT_EQ(cores.quota_cores, 2.5) << "version 1 of control groups";
+  EXPECT_EQ(cores.throttled_seconds, 7);
 }
 
 TEST(ProcReader, PressureOfTheContainerElseOfTheMachine) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -129,6 +130,12 @@ std::string prometheus_text(const Verdict& v, const std::string& version) {
     page.one("last_progress_timestamp_seconds", "gauge", "When a step, checkpoint or status last moved.",
              v.wall - v.state.silent_seconds);
   page.one("cpu_cores", "gauge", "CPU cores the run's processes use.", v.activity.tree_cores);
+  page.one("server_requests_running", "gauge", "Requests a watched server works on.",
+           v.activity.server.running);
+  page.one("server_requests_waiting", "gauge", "Requests that wait in a watched server.",
+           v.activity.server.waiting);
+  page.one("server_tokens_per_second", "gauge", "Tokens a watched server generates.",
+           v.activity.server.generated_tokens_per_second);
   const auto devices = [&](const char* name, const char* help, double DeviceActivity::*field, double scale) {
     bool any = false;
     for (const DeviceActivity& d : v.activity.devices) any = any || !std::isnan(d.*field);
@@ -180,6 +187,31 @@ Result<std::vector<PrometheusSample>> parse_prometheus(std::string_view text) {
     }
     const auto value = number(line.substr(at));
     if (!value) return wrong("not a number");
+    sample.value = *value;
+    samples.push_back(std::move(sample));
+  }
+  return samples;
+}
+
+std::vector<PrometheusSample> read_foreign_metrics(std::string_view text,
+                                                   std::initializer_list<const char*> prefixes) {
+  constexpr std::size_t kMostSamples = 10000;
+  std::vector<PrometheusSample> samples;
+  for (std::string_view line : split(text, '\n')) {
+    const bool wanted = std::any_of(prefixes.begin(), prefixes.end(),
+                                    [line](const char* prefix) { return starts_with(line, prefix); });
+    std::size_t at = line.find_first_of("{ ");
+    if (!wanted || at == std::string_view::npos) continue;
+    PrometheusSample sample;
+    sample.name = std::string(line.substr(0, at));
+    if (sample.name.ends_with("_bucket") || samples.size() >= kMostSamples) continue;
+    if (line[at] == '{') {
+      ++at;
+      if (!read_labels(line, &at, &sample.labels)) continue;
+    }
+    std::string_view rest;
+    const auto value = leading_number(trim(line.substr(at)), &rest);  // a time may follow
+    if (!value) continue;
     sample.value = *value;
     samples.push_back(std::move(sample));
   }

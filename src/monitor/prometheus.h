@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,5 +24,10 @@ struct PrometheusSample {
 /// The same grammar back, strictly: HELP and TYPE before the samples of a name, samples of a name together,
 /// legal names. kDataLoss with the line number.
 Result<std::vector<PrometheusSample>> parse_prometheus(std::string_view text);
+
+/// Of a page of others, as far as it can be read: samples whose name begins with one of `prefixes`.
+/// Histograms, types and lines that are no samples are passed over.
+std::vector<PrometheusSample> read_foreign_metrics(std::string_view text,
+                                                   std::initializer_list<const char*> prefixes);
 
 }  // namespace eaglet::monitor

@@ -1,5 +1,6 @@
 // The machine under a run: its GPUs, memory, disks, cores and what else lives there.
 #include "monitor/replay_world.h"
+#include "monitor/trackio_machine.h"
 
 namespace eaglet::monitor {
 namespace {
@@ -90,6 +91,118 @@ void add_host(std::vector<Scenario>* all) {
                          view->host.inodes_free = 500;
                          view->host.inodes_total = 60e6;
                        }));
+}
+
+/// Nothing is measured here: the GPUs are known by what Trackio noted each ten seconds.
+Touch tracked_since(double from, std::function<void(double t, DeviceView*)> device) {
+  return [=](double t, RunView* view, RunSeries* series) {
+    view->processes.reset();  // another machine's
+    if (t < from || std::fmod(t, 10) != 0) return;
+    TrackedMoment moment;
+    moment.time = view->wall;
+    moment.memory_share = 0.4;
+    for (std::int64_t d = 0; d < 4; ++d) {
+      DeviceView one;
+      one.index = d;
+      one.busy_pct = 97;
+      one.power_w = 560;
+      one.limit_w = 700;
+      one.used_bytes = 60e9;
+      one.total_bytes = 80e9;
+      device(t, &one);
+      moment.devices.push_back(one);
+    }
+    add_tracked(std::move(moment), &series->tracked);
+  };
+}
+
+void add_tracked_machine(std::vector<Scenario>* all) {
+  const auto without_gpus = [&](Scenario scenario) {
+    scenario.devices = false;
+    all->push_back(std::move(scenario));
+  };
+  without_gpus(healthy(
+      "on another machine, Trackio tells of its GPUs", 900, [](double, Second*) {},
+      tracked_since(30, [](double, DeviceView*) {})));
+  Scenario waits = fault("on another machine, GPUs busy at 16 % of their power", "warn, power", "power",
+                         Level::kWarn, 90, nullptr);
+  waits.touch = tracked_since(30, [](double t, DeviceView* one) {
+    if (t >= 300) one->power_w = 112;
+  });
+  without_gpus(std::move(waits));
+  Scenario slowed = fault("on another machine, a GPU slowed by its hardware", "warn, throttle", "throttle",
+                          Level::kWarn, 60, nullptr);
+  slowed.touch = tracked_since(
+      30, [](double t, DeviceView* one) { one->slow_reasons = t >= 300 && one->index == 2 ? 0x8 : 0x4; });
+  without_gpus(std::move(slowed));
+}
+
+/// A server that is asked each five seconds; `now` says how it is, counters included.
+Touch server_at(std::function<void(double t, ServerMoment*)> now) {
+  return [=](double t, RunView* view, RunSeries*) {
+    if (std::fmod(t, 5) != 0) return;
+    ServerMoment moment;
+    moment.known = true;
+    moment.kind = "vLLM";
+    moment.running = 12;
+    moment.waiting = 0;
+    moment.cache_share = 0.41;
+    moment.prompt_tokens = 500 * t;
+    moment.generated_tokens = 2000 * t;
+    now(t, &moment);
+    view->server = moment;
+  };
+}
+
+void add_servers(std::vector<Scenario>* all) {
+  const auto serves = [](double, Second* s) { s->steps = false; };
+  const auto idles = [](double, Second* s) {
+    stop(s);
+    s->watts = 85;
+  };
+  all->push_back(healthy("a server that generates", 600, serves, server_at([](double, ServerMoment*) {})));
+  all->push_back(
+      healthy("a server that nobody asks for 15 min", 900, idles, server_at([](double, ServerMoment* m) {
+                m->running = 0;
+                m->prompt_tokens = m->generated_tokens = 1e6;
+              })));
+  all->push_back({.name = "a server's engine hangs on 12 requests",
+                  .fault = "STALLED",
+                  .fault_at = 300,
+                  .named_within = 120,
+                  .length = 480,
+                  .run =
+                      [](double t, Second* s) {
+                        s->steps = false;
+                        if (t >= 300) stop(s);
+                      },
+                  .named =
+                      [](const Verdict& v) {
+                        return in_state(v, RunState::kStalled) &&
+                               v.headline.find("12 requests, no token for") != std::string::npos;
+                      },
+                  .touch = server_at([](double t, ServerMoment* m) {
+                    m->prompt_tokens = 500 * std::min(t, 300.0);
+                    m->generated_tokens = 2000 * std::min(t, 300.0);
+                  })});
+  Scenario full =
+      fault("a server's requests wait for its KV cache", "warn, server", "server", Level::kWarn, 10, nullptr);
+  full.run = serves;
+  full.touch = server_at([](double t, ServerMoment* m) {
+    if (t < 300) return;
+    m->waiting = 40;
+    m->cache_share = 0.99;
+  });
+  all->push_back(std::move(full));
+  Scenario silent =
+      fault("a server's front end no longer answers", "warn, server", "server", Level::kWarn, 60, nullptr);
+  silent.run = serves;
+  silent.touch = server_at([](double t, ServerMoment* m) {
+    if (t < 300) return;
+    *m = ServerMoment();
+    m->trouble = "no answer in time";
+  });
+  all->push_back(std::move(silent));
 }
 
 void add_devices(std::vector<Scenario>* all) {
@@ -312,6 +425,8 @@ std::vector<Scenario> machine_scenarios() {
   add_processes(&all);
   add_host(&all);
   add_devices(&all);
+  add_tracked_machine(&all);
+  add_servers(&all);
   return all;
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "monitor/evidence.h"
 #include "monitor/run_end.h"
+#include "monitor/server_activity.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
@@ -106,10 +107,15 @@ class StateRule {
     v_.next = series_.live
                   ? "eaglet doctor " + target() + " --for 60s"
                   : "take a second view a minute or two later, then: eaglet doctor --snapshots FIRST SECOND";
+    if (!a_.server.trouble.empty() && !a_.processes_known) {
+      v_.next = "eaglet wait " + series_.name + " --until server-ready --for 10m";
+      return done(RunState::kUnknownState, "it does not tell how it is: " + a_.server.trouble);
+    }
     if (!a_.processes_known && series_.log_known) {
       v_.next = "eaglet doctor PID (find it with: pgrep -af train), or a second look at the log in a minute";
-      if (series_.log.lines == 0) return done(RunState::kUnknownState, "the log is empty");
-      if (series_.log.recognised == 0)
+      const bool tells = series_.log.records > 0;  // as a tracker's file does, without a line of text
+      if (series_.log.lines == 0 && !tells) return done(RunState::kUnknownState, "the log is empty");
+      if (series_.log.recognised == 0 && !tells)
         return done(RunState::kUnknownState,
                     fmt::format("none of its {} lines is one that a trainer writes: is it a log?",
                                 series_.log.lines));
@@ -126,6 +132,7 @@ class StateRule {
                        v_.phase == Phase::kValidate;
     const bool strong = a_.steps_gained > 0 || a_.files_moved || a_.status_moved;
     const bool computing = has_kind(v_.evidence, "gpu", true);
+    if (v_.phase == Phase::kServe) return serving(stall);
     const bool only_a_log = !a_.processes_known && !a_.devices_known && !series_.views.back().status;
     if (only_a_log && !strong) return not_enough();
     const double silent = std::isnan(v_.silent_seconds) ? a_.age_seconds : v_.silent_seconds;
@@ -197,6 +204,24 @@ class StateRule {
     return verdict;
   }
 
+  /// A server without requests is well; one that has some must move.
+  StateVerdict serving(int stall) {
+    const ServerActivity& server = a_.server;
+    v_.next = "eaglet watch " + target();
+    if (has_kind(v_.evidence, "stopped", false) && stopped_seconds() >= 5) return stopped();
+    if (server.moved) return done(RunState::kRunning, "serves: " + server_text(server));
+    if (server.requests() <= 0) return done(RunState::kRunning, "ready: no request at the moment");
+    const std::string what = fmt::format("{:.0f} requests, no token for {}", server.requests(),
+                                         human_duration(server.still_seconds));
+    // A long prompt is counted when it is done.
+    if (has_kind(v_.evidence, "gpu", true)) return done(RunState::kRunning, what + ", the GPUs compute");
+    if (server.still_seconds <= t_.stall_min_seconds) return done(RunState::kRunning, what);
+    const std::int64_t pid = a_.ranks.empty() ? -1 : a_.ranks.front().pid;
+    v_.next = stacks_command(pid) + ", then restart the server";
+    v_.advice = "its engine hangs while its front end still answers: stacks of the engine's process first";
+    return done(stall >= 2 ? RunState::kStalled : RunState::kLate, what);
+  }
+
   StateVerdict quiet(double silent, bool begun) {
     if (begun && !std::isnan(v_.silent_seconds)) {
       v_.next = "eaglet watch " + target();
@@ -212,11 +237,20 @@ class StateRule {
 
   StateVerdict late(double silent) {
     v_.next = "eaglet doctor " + target() + " --for 60s";
+    std::string cause =
+        fmt::format("no progress for {}, {} allowed in its {} phase; still active", human_duration(silent),
+                    human_duration(v_.allowed_seconds), phase_word(v_.phase));
+    // Ranks that wait for another one spin, on CPUs too: the one that does not is the suspect.
+    const RankActivity* odd = odd_rank(a_, t_);
+    if (odd != nullptr) {
+      v_.suspect_pid = odd->pid;
+      v_.suspect_rank = odd->rank;
+      cause += fmt::format("; suspect rank {} (pid {})", odd->rank, odd->pid);
+    }
+    const std::int64_t pid = odd != nullptr ? odd->pid : a_.ranks.empty() ? -1 : a_.ranks.front().pid;
     v_.advice = "look where the main thread is: py-spy dump --pid " +
-                (a_.ranks.empty() ? std::string("PID") : std::to_string(a_.ranks.front().pid));
-    return done(RunState::kLate, fmt::format("no progress for {}, {} allowed in its {} phase; still active",
-                                             human_duration(silent), human_duration(v_.allowed_seconds),
-                                             phase_word(v_.phase)));
+                (pid < 0 ? std::string("PID") : std::to_string(pid));
+    return done(RunState::kLate, cause);
   }
 
   StateVerdict stopped() {

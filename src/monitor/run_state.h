@@ -12,7 +12,7 @@ namespace eaglet::monitor {
 enum class RunState { kRunning, kStarting, kFinished, kLate, kStalled, kDead, kUnknownState };
 const char* state_word(RunState state);  // "RUNNING", "STARTING", ...
 
-enum class Phase { kStart, kLoad, kCompile, kTrain, kValidate, kSave, kDrain, kDone };
+enum class Phase { kStart, kLoad, kCompile, kTrain, kValidate, kSave, kDrain, kDone, kServe };
 const char* phase_word(Phase phase);
 
 /// One observation that speaks for progress or for a stall. Kinds are independent of each other: two of one

@@ -79,6 +79,7 @@ Sampler::Sampler(Target target, ProcReader reader, DeviceSource* devices)
     : target_(std::move(target)), reader_(std::move(reader)), devices_(devices) {
   series_.name = target_.name;
   series_.live = true;
+  server_.set_address(target_.server);
   const std::string space = read_link(reader_.roots().proc + "/self/ns/pid");
   series_.in_container = !space.empty() && space != "pid:[4026531836]";  // the first namespace's fixed number
 }
@@ -109,6 +110,7 @@ void Sampler::sample() {
   read_files(&view);
   read_log(&view);
   read_config();
+  ask_server(&view);
   if (!log_only()) {
     slow_.add(first_start_, &view, &series_);
     slow_.read_report(target_.output_dir, &series_);
@@ -282,6 +284,7 @@ void Sampler::read_log(RunView* view) {
 void Sampler::read_trackio(double now) {
   const bool text_tells = series_.log.records > 0;
   if (now >= next_trackio_) {
+    if (trackio_path_.empty()) trackio_path_ = target_.tracker_path;
     if (trackio_path_.empty()) {
       const std::map<std::string, std::string> nothing;
       trackio_path_ = find_trackio_file(target_.databases, text_tells ? nothing : series_.environment,
@@ -291,6 +294,7 @@ void Sampler::read_trackio(double now) {
     next_trackio_ =
         now + (trackio_.any() && !text_tells ? 0 : kScanEverySeconds);  // each look while it is the log
     series_.alerts = trackio_.alerts();
+    series_.tracked = trackio_.machine();
     series_.tracker_config = trackio_.config();
   }
   if (!trackio_.trouble().empty())
@@ -338,6 +342,13 @@ void Sampler::read_config() {
   series_.config_error.clear();
   series_.config_mtime = mtime;
   series_.config_path = target_.config_path;
+}
+
+void Sampler::ask_server(RunView* view) {
+  if (!server_.due(view->monotonic)) return;
+  std::vector<std::string> commands;
+  for (const auto& [pid, known] : known_) commands.push_back(known.command);
+  server_.look(reader_, tree_, commands, view->monotonic, view);
 }
 
 void thin_views(std::vector<RunView>* all) {

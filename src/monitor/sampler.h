@@ -12,6 +12,7 @@
 #include "monitor/open_data.h"
 #include "monitor/own_devices.h"
 #include "monitor/proc_reader.h"
+#include "monitor/server_metrics.h"
 #include "monitor/slow_signals.h"
 #include "monitor/target.h"
 #include "monitor/trackio_tail.h"
@@ -50,6 +51,7 @@ class Sampler {
   void read_text_log(RunView* view);
   void read_trackio(double now);
   void read_config();
+  void ask_server(RunView* view);
   struct Known {  // what does not change in a process's life
     double start_time = kNotKnown;
     std::string name, command, run_id;
@@ -69,6 +71,7 @@ class Sampler {
   TrackioTail trackio_;
   std::string trackio_path_;
   SlowSignals slow_;
+  ServerLook server_;
   OwnDevices own_devices_;
   std::set<std::string> visible_devices_;  // as CUDA_VISIBLE_DEVICES of its processes names them
   double first_start_ = kNotKnown;         // of the run's first process, in seconds since boot

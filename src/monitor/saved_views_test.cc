@@ -196,6 +196,17 @@ TEST(Activity, ACheckpointThatWasCutOffIsNotResumedFrom) {
   EXPECT_EQ(newest_whole_checkpoint(Activity()), nullptr);
 }
 
+TEST(Phase, ALongGapIsForgottenAfterAnHour) {
+  RunSeries series;
+  for (std::int64_t step = 0; step < 100; ++step)
+    series.log.step_times.emplace_back(step, 60.0 * static_cast<double>(step) + (step >= 50 ? 7200 : 0));
+  EXPECT_EQ(allowed_silence(Phase::kTrain, series, Thresholds()), 3 * 7260.0) << "stopped for two hours";
+  for (std::int64_t step = 100; step < 120; ++step)
+    series.log.step_times.emplace_back(step, 60.0 * static_cast<double>(step) + 7200);
+  EXPECT_EQ(allowed_silence(Phase::kTrain, series, Thresholds()), 600.0)
+      << "ten steps: more than an hour later that gap is none to measure by";
+}
+
 TEST(DraftCost, FlopPerTokenAsTabled) {
   DraftShape shape;
   shape.hidden = 7168;

@@ -54,6 +54,7 @@ std::string expected_by(const RunSeries& series, const Activity& activity, Phase
 
 std::string explain_silence(const RunSeries& series, const Activity& activity, Phase phase,
                             const Thresholds& thresholds) {
+  if (phase == Phase::kServe) return {};  // who asks nothing hears nothing
   if (!series.log_known || series.views.empty() || activity.views < 2 || activity.ranks.empty()) return {};
   if (activity.log_bytes_gained > 0 || series.log_path.empty()) return {};
   const double silent = activity.log_silent_seconds;

@@ -10,6 +10,7 @@
 
 #include "base/files.h"
 #include "formats/json.h"
+#include "monitor/listening.h"
 #include "monitor/roles.h"
 #include "monitor/run_config.h"
 #include "monitor/text_scan.h"
@@ -142,6 +143,30 @@ Result<Target> by_log(const std::string& text, const ProcReader& reader) {
   return target;
 }
 
+/// Trackio's file of a run: it may be of another machine, copied or on a shared disk.
+Result<Target> by_tracker(const std::string& text, const ProcReader& reader) {
+  Target target;
+  target.tracker_path = absolute_path(text, std::filesystem::current_path().string());
+  target.name = std::filesystem::path(target.tracker_path).stem().string();
+  target.roots = holders_of(target.tracker_path, false, reader);
+  return target;
+}
+
+/// A server: its processes too when it is this machine's and they may be looked into.
+Result<Target> by_address(const std::string& text, const ProcReader& reader) {
+  Target target;
+  EAGLET_ASSIGN_OR_RETURN(target.server, http_address(text));
+  target.name = text;
+  if (!is_loopback(target.server.host)) return target;
+  const auto sockets = listening_sockets(reader);
+  for (const std::int64_t pid : reader.all_pids())
+    for (const auto& file : reader.open_files(pid))
+      if (const auto found = sockets.find(file.path);
+          found != sockets.end() && found->second.port == target.server.port)
+        add_unique(&target.roots, topmost(pid, reader));
+  return target;
+}
+
 Result<Target> by_name(const std::string& text, const ProcReader& reader) {
   const auto own = own_line(reader);
   Pids by_id, by_word;
@@ -195,8 +220,12 @@ Result<Target> resolve_target(const std::string& text, const ProcReader& reader)
     target.name = text;
     target.roots = {topmost(*pid, reader)};
     found = target;
+  } else if (starts_with(text, "http://") || starts_with(text, "https://")) {
+    found = by_address(text, reader);
   } else if (is_directory(text)) {
     found = by_directory(text, reader);
+  } else if (path_exists(text) && text.ends_with(".db")) {
+    found = by_tracker(text, reader);
   } else if (path_exists(text)) {
     found = by_log(text, reader);
   } else {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "monitor/http_get.h"
 #include "monitor/proc_reader.h"
 
 namespace eaglet::monitor {
@@ -15,8 +16,10 @@ struct Target {
   std::string name;
   std::vector<std::int64_t> roots;  // topmost processes: launcher or rank; empty when none lives
   std::string log_path, output_dir, config_path, status_path, launch_path;
+  std::string tracker_path;            // Trackio's file, when it was named
   std::vector<std::string> databases;  // SQLite files its processes have open for writing
   bool log_deleted = false;            // the log was removed while open
+  HttpAddress server;                  // of a server that was named by its address; no host: none
   std::map<std::string, int> pipes;    // followed in vain, and how often
 };
 
@@ -27,9 +30,9 @@ struct ProcessOpen {
   std::vector<ProcReader::OpenFile> files;
 };
 
-/// What `text` means: a process id, a run directory, a log file, or a name (a run id of `eaglet launch`, else
-/// a word of a command line). kNotFound when nothing fits; kUsage with the choices when a name fits several
-/// runs.
+/// What `text` means: a process id, a run directory, a log file, Trackio's file, a server's address, or a
+/// name (a run id of `eaglet launch`, else a word of a command line). kNotFound when nothing fits; kUsage
+/// with the choices when a name fits several runs.
 Result<Target> resolve_target(const std::string& text, const ProcReader& reader);
 
 /// Root and everything below it, also what was re-parented but kept the session or the run id.

@@ -51,6 +51,8 @@ const std::vector<ThresholdEntry>& threshold_entries() {
                                                   EAGLET_THRESHOLD(mfu_warn),
                                                   EAGLET_THRESHOLD(mfu_power_factor),
                                                   EAGLET_THRESHOLD(data_size_warn),
+                                                  EAGLET_THRESHOLD(cache_warn),
+                                                  EAGLET_THRESHOLD(server_silent_seconds),
                                                   EAGLET_THRESHOLD(fill_warn),
                                                   EAGLET_THRESHOLD(fill_headline),
                                                   EAGLET_THRESHOLD(coverage_warn),

@@ -29,6 +29,8 @@ struct Thresholds {
   double peak_tflops = 0;              // of one rank's device, for MFU; 0: by the device's name
   double mfu_warn = 0.15, mfu_power_factor = 3;
   double data_size_warn = 0.25;
+  double cache_warn = 0.95;  // of a server's memory for keys and values, with requests that wait for it
+  double server_silent_seconds = 15;
   double fill_warn = 0.7, fill_headline = 0.5, coverage_warn = 0.95;
   double first_loss_lo = 0.85, first_loss_hi = 1.25, warm_loss_max = 0.6;
   double trend_points = 10, trend_steps = 300, diverge_factor = 1.3, diverge_points = 50;

@@ -10,12 +10,14 @@
 #include "formats/json.h"
 #include "monitor/sqlite_file.h"
 #include "monitor/text_scan.h"
+#include "monitor/trackio_machine.h"
 
 namespace eaglet::monitor {
 namespace {
 
 constexpr int kMostRows = 20000;  // at one look; the rest comes with the next one
 constexpr int kMostAlerts = 20;
+constexpr int kMostMachineRows = 500;  // at one look, the newest: a quarter hour of five ranks
 constexpr std::size_t kMostAlertBytes = 300;
 
 /// Time and size, of the file and of its writer's log.
@@ -71,9 +73,10 @@ std::string member_of(const std::map<std::string, std::string>& environment, con
 
 void TrackioTail::begin(const std::string& run) {
   run_ = run;
-  last_id_ = "0";
+  last_id_ = last_machine_id_ = "0";
   reader_ = LogReader();
   alerts_.clear();
+  machine_.clear();
   config_.reset();
   newest_time_ = kNotKnown;
   any_ = false;
@@ -95,6 +98,7 @@ void TrackioTail::poll(const std::string& path) {
   if (run != run_) begin(run);
   if (status.ok()) status = read_metrics(*file);
   if (!status.ok()) trouble_ = status.what();
+  read_machine(*file);
   read_alerts(*file);
   if (!config_) read_config(*file);
 }
@@ -118,6 +122,22 @@ Status TrackioTail::read_metrics(const SqliteFile& file) {
   if (rows == kMostRows) read_.clear();  // go on with the next look
   last_id_ = last;
   return status;
+}
+
+/// Newest first, so that a long run costs no more than a short one. Most files have no such rows, older ones
+/// not even the table.
+void TrackioTail::read_machine(const SqliteFile& file) {
+  std::vector<TrackedMoment> rows;
+  std::string newest = last_machine_id_;
+  (void)file.select(
+      "SELECT id, timestamp, metrics FROM system_metrics WHERE run_name = ?1 AND id > CAST(?2 AS INTEGER) "
+      "ORDER BY id DESC LIMIT CAST(?3 AS INTEGER)",
+      {run_, last_machine_id_, std::to_string(kMostMachineRows)}, [&](const SqliteFile::Row& row) {
+        if (rows.empty()) newest = std::string(row[0]);
+        rows.push_back(tracked_moment(row[2], iso_time(row[1]).value_or(kNotKnown)));
+      });
+  last_machine_id_ = newest;
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) add_tracked(std::move(*row), &machine_);
 }
 
 /// A file without that table is an older Trackio's: there are no alerts.

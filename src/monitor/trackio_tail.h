@@ -25,18 +25,23 @@ class TrackioTail {
   double newest_time() const { return newest_time_; }
   const std::vector<TrackerAlert>& alerts() const { return alerts_; }
   const std::optional<Json>& config() const { return config_; }
+  /// The run's machine in its last quarter hour (trackio_machine.h); empty where Trackio was not asked for
+  /// it.
+  const std::vector<TrackedMoment>& machine() const { return machine_; }
   /// Why it is not read; empty when it is.
   const std::string& trouble() const { return trouble_; }
 
  private:
   void begin(const std::string& run);
   Status read_metrics(const SqliteFile& file);
+  void read_machine(const SqliteFile& file);
   void read_alerts(const SqliteFile& file);
   void read_config(const SqliteFile& file);
   std::string read_, run_, trouble_;  // read_: times and sizes of what was read last
-  std::string last_id_ = "0";
+  std::string last_id_ = "0", last_machine_id_ = "0";
   LogReader reader_;
   std::vector<TrackerAlert> alerts_;
+  std::vector<TrackedMoment> machine_;
   std::optional<Json> config_;
   double newest_time_ = kNotKnown;
   bool any_ = false;

@@ -10,6 +10,8 @@
 #include "base/test_directory.h"
 #include "monitor/run_config.h"
 #include "monitor/sqlite_file.h"
+#include "monitor/trackio_machine.h"
+#include "monitor/verdict.h"
 
 namespace eaglet::monitor {
 namespace {
@@ -98,6 +100,78 @@ TEST(Trackio, ItsConfigurationAndAlerts) {
   EXPECT_EQ(RunConfig(series).source("lr"), "Trackio");
   series.config = Json{{"lr", 1e-4}};
   EXPECT_EQ(RunConfig(series).number("lr"), 1e-4) << "what the run wrote itself is nearer";
+}
+
+/// As Trackio 0.43 itself wrote it: six minutes of two ranks that wait for each other, then half a minute of
+/// nothing.
+const std::string kMachineFile = std::string(EAGLET_TESTDATA) + "/watch/trackio/machine.db";
+
+TEST(Trackio, WhatItNotedOfTheMachine) {
+  TrackioTail tail;
+  tail.poll(kMachineFile);
+  EXPECT_EQ(tail.facts().last_step, 350) << "today's records are bytes, not text";
+  ASSERT_EQ(tail.machine().size(), 40u) << "what two ranks note at one time is one moment";
+  const TrackedMoment& first = tail.machine().front();
+  EXPECT_EQ(first.time, 1772614800);
+  EXPECT_DOUBLE_EQ(first.memory_share, 0.415);
+  ASSERT_EQ(first.devices.size(), 2u);
+  EXPECT_EQ(first.devices[1].index, 1);
+  EXPECT_EQ(first.devices[1].busy_pct, 98);
+  EXPECT_EQ(first.devices[1].power_w, 121);
+  EXPECT_EQ(first.devices[1].limit_w, 700);
+  EXPECT_EQ(first.devices[1].used_bytes, 61.5 * 1024 * 1024 * 1024);
+  EXPECT_EQ(first.devices[1].slow_reasons, std::uint64_t{0});
+  EXPECT_EQ(tail.machine().back().devices[0].busy_pct, 0);
+}
+
+TEST(Trackio, TheHardwareOfARunThatIsOver) {
+  TrackioTail tail;
+  tail.poll(kMachineFile);
+  RunSeries series;
+  series.log = tail.facts();
+  series.log_known = true;
+  series.tracked = tail.machine();
+  RunView view;
+  view.wall = 1772700000;  // a day later
+  view.processes.emplace();
+  series.views = {view};
+  const auto judged = [&](const char* name) {
+    for (const Judgement& j : make_verdict(series, Thresholds()).judgements)
+      if (j.name == name) return j;
+    return Judgement();
+  };
+  const Judgement power = judged("power");
+  EXPECT_EQ(power.level, Level::kWarn);
+  EXPECT_NE(power.reason.find("2 GPUs busy 98 %, 120/700 W"), std::string::npos)
+      << "of its last minutes of work, not of the idle ones behind them: " << power.reason;
+  EXPECT_NE(power.reason.find("waiting inside a collective"), std::string::npos) << power.reason;
+  EXPECT_NE(power.reason.find("(as Trackio noted, until 2026-03-04T09:05:50Z)"), std::string::npos)
+      << power.reason;
+  EXPECT_NE(judged("energy").reason.find("0.023 kWh"), std::string::npos) << judged("energy").reason;
+  for (TrackedMoment& moment : series.tracked)
+    for (DeviceView& device : moment.devices)
+      if (device.index == 1) device.slow_reasons = 0x8;
+  EXPECT_EQ(judged("throttle").level, Level::kWarn);
+  // What is measured here and now is not asked of a tracker; nor is what it said long ago of a run that
+  // lives.
+  series.views[0].devices = {DeviceView()};
+  EXPECT_EQ(judged("power").reason.find("Trackio"), std::string::npos);
+}
+
+TEST(Trackio, ForeignRecordsOfAMachine) {
+  for (const char* text :
+       {"", "{", "[1]", "{\"gpu/\": 1, \"gpu/x/power\": 2, \"rank/gpu/0/power\": 3, \"gpu/0\": 4}",
+        "{\"gpu/99999999999999999999/power\": 1}", "{\"gpu/0/power\": \"much\"}"})
+    EXPECT_TRUE(tracked_moment(text, 1).devices.empty()) << text;
+  const TrackedMoment both = tracked_moment("{\"gpu/0/power\": 5, \"gpu/1/power\": 6, \"gpu/1/news\": 7}", 1);
+  ASSERT_EQ(both.devices.size(), 2u);
+  EXPECT_EQ(both.devices[1].power_w, 6);
+  EXPECT_TRUE(std::isnan(both.devices[1].busy_pct));
+  std::vector<TrackedMoment> kept;
+  for (int i = 0; i < 5000; ++i) add_tracked(tracked_moment("{}", 10.0 * i), &kept);
+  EXPECT_EQ(kept.size(), 91u);
+  add_tracked(tracked_moment("{}", kNotKnown), &kept);
+  EXPECT_EQ(kept.size(), 91u);
 }
 
 TEST(Trackio, WhatCannotBeReadIsSaidAndTriedAgain) {

@@ -96,10 +96,12 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
   const RunConfig config(series);
   const Case whole{series, verdict.activity, verdict.state, config, thresholds};
   append(&verdict.judgements, judge_process(whole));
+  append(&verdict.judgements, judge_server(whole));
   const bool there = verdict.state.state != RunState::kDead && verdict.state.state != RunState::kFinished;
   if (there) append(&verdict.judgements, judge_hardware(whole));
   if (there) append(&verdict.judgements, judge_useful_work(whole));
   if (there) append(&verdict.judgements, judge_link(whole));
+  append(&verdict.judgements, judge_tracked(whole));
   append(&verdict.judgements, judge_host(whole));
   append(&verdict.judgements, judge_slow(whole));
   append(&verdict.judgements, judge_configuration(whole));

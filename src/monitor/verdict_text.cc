@@ -121,6 +121,19 @@ Json ranks_json(const Activity& a) {
   return ranks;
 }
 
+Json server_json(const ServerActivity& s) {
+  if (!s.known) return nullptr;
+  return {{"kind", s.kind},
+          {"answers", s.answers},
+          {"requests_running", number_or_null(s.running)},
+          {"requests_waiting", number_or_null(s.waiting)},
+          {"prompt_tokens_per_second", number_or_null(s.prompt_tokens_per_second)},
+          {"generated_tokens_per_second", number_or_null(s.generated_tokens_per_second)},
+          {"kv_cache_share", number_or_null(s.cache_share)},
+          {"tokens_per_pass", number_or_null(s.accepted_length)},
+          {"still_seconds", number_or_null(s.still_seconds)}};
+}
+
 }  // namespace
 
 Level state_level(RunState state) {
@@ -209,6 +222,7 @@ Json verdict_json(const Verdict& v) {
   json["judgements"] = std::move(judgements);
   json["ranks"] = ranks_json(v.activity);
   json["devices"] = devices_json(v.activity);
+  json["server"] = server_json(v.activity.server);
   json["log"] = log_json(v);
   return json;
 }

@@ -150,11 +150,19 @@ void fields(Io& io, LogError& e) {
 }
 template <class Io>
 void state_fields(Io& io, StateVerdict& s) {
-  io.choice("state", s.state, RunState::kUnknownState), io.choice("phase", s.phase, Phase::kDone);
+  io.choice("state", s.state, RunState::kUnknownState), io.choice("phase", s.phase, Phase::kServe);
   io("cause", s.cause), io("silence", s.silence), io("state_advice", s.advice), io("state_next", s.next);
   io.list("evidence", s.evidence), io("suspect_pid", s.suspect_pid), io("suspect_rank", s.suspect_rank);
   io("silent", s.silent_seconds), io("allowed", s.allowed_seconds), io("resume_step", s.resume_step);
   io("lost_steps", s.lost_steps), io("resume_path", s.resume_path), io.list("orphans", s.orphans);
+}
+template <class Io>
+void server_fields(Io& io, ServerActivity& s) {
+  io("server_known", s.known), io("server_answers", s.answers), io("server_kind", s.kind);
+  io("server_trouble", s.trouble), io("server_running", s.running), io("server_waiting", s.waiting);
+  io("server_cache", s.cache_share), io("server_prompt_rate", s.prompt_tokens_per_second);
+  io("server_rate", s.generated_tokens_per_second), io("server_still", s.still_seconds);
+  io("server_accepted", s.accepted_length);
 }
 template <class Io>
 void activity_fields(Io& io, Activity& a) {
@@ -176,7 +184,7 @@ void log_fields(Io& io, LogFacts& l) {
 template <class Io>
 void verdict_fields(Io& io, Verdict& v) {
   io("name", v.name), io("wall", v.wall), io("up", v.up_seconds), state_fields(io, v.state);
-  activity_fields(io, v.activity), io.list("judgements", v.judgements),
+  activity_fields(io, v.activity), server_fields(io, v.activity.server), io.list("judgements", v.judgements),
       io.choice("level", v.level, Level::kUnknown);
   io("headline", v.headline), io("advice", v.advice), io("next", v.next), io("step", v.step),
       io("advice_leads", v.advice_leads);

@@ -27,7 +27,11 @@ TEST(VerdictWire, WhatArrivesIsShownAsItWouldBeThere) {
                              "cases/16-alive-stuck-or-dead/b", "cases/16-alive-stuck-or-dead/d",
                              "cases/16-alive-stuck-or-dead/f"}) {
     SCOPED_TRACE(folder);
-    const Verdict there = judged(folder);
+    Verdict there = judged(folder);
+    there.activity.server.known = std::string(folder).ends_with("run2");
+    there.activity.server.kind = "vLLM";
+    there.activity.server.running = 12;
+    there.activity.server.generated_tokens_per_second = 2310.7;
     std::map<std::string, std::int64_t> sent;
     const auto line = parse_json(json_line(verdict_to_wire(there, &sent)));
     ASSERT_TRUE(line.ok());

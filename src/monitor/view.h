@@ -127,6 +127,25 @@ struct TrackerAlert {
   double time = kNotKnown;  // seconds since 1970
 };
 
+/// What a tracker noted of the run's machine at one moment (trackio_machine.h).
+struct TrackedMoment {
+  double time = kNotKnown;  // seconds since 1970
+  std::vector<DeviceView> devices;
+  double memory_share = kNotKnown, memory_total = kNotKnown;  // of the machine; total in bytes
+  double cpu_share = kNotKnown;
+};
+
+/// What a server of a language model says of itself (server_metrics.h). Counters run since its start.
+struct ServerMoment {
+  bool known = false;
+  std::string kind, trouble;                        // "vLLM"; why it is not known
+  double running = kNotKnown, waiting = kNotKnown;  // requests
+  double prompt_tokens = kNotKnown, generated_tokens = kNotKnown, passes = kNotKnown;
+  double drafts = kNotKnown, accepted_tokens = kNotKnown;  // of speculative decoding
+  double accepted_length = kNotKnown;                      // tokens per pass, where it says it itself
+  double cache_share = kNotKnown;                          // of the memory for keys and values
+};
+
 /// The port by which ranks find each other, and who listens there (port_look.h).
 struct PortSeen {
   std::int64_t port = -1;    // MASTER_PORT of the run; -1: it has none, or not on this machine
@@ -158,6 +177,7 @@ struct RunView {
   double status_updated = kNotKnown;
   HostView host;
   LogMoment log;
+  std::optional<ServerMoment> server;  // in the views in which it was asked
 };
 
 /// Everything a verdict is made from: views oldest first, and what the log and the configuration say by now.
@@ -175,6 +195,7 @@ struct RunSeries {
   std::string config_error;                        // it is there and cannot be read as one
   std::optional<Json> tracker_config;              // as it was given to its tracker
   std::vector<TrackerAlert> alerts;                // the newest ones, oldest first
+  std::vector<TrackedMoment> tracked;              // of the run's machine, oldest first
   std::map<std::string, std::string> environment;  // of rank 0, secrets left out
   std::optional<Json> launch_record;               // how a run of `eaglet launch` began and ended
   bool live = false;                               // from this machine now, not from saved views

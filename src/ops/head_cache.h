@@ -24,10 +24,15 @@ class HeadCache {
   CachedHead head(std::int64_t layer, std::int64_t kv_head);
   /// `rows` more rows are there, in all layers.
   void advance(std::int64_t rows) { length_ += rows; }
+  /// Becomes the first `rows` rows of `from`, a cache of the same shape that holds as many.
+  void copy_rows(const HeadCache& from, std::int64_t rows);
   /// Forgets rows from `length` on: drafted tokens that were refused.
   void cut(std::int64_t length) { length_ = length; }
 
  private:
+  template <class Element>
+  void copy_elements(const std::vector<Element>& from, std::int64_t from_rows, std::int64_t rows,
+                     std::vector<Element>* to) const;
   HeadCacheShape shape_;
   std::int64_t rows_, length_ = 0;
   std::vector<std::uint16_t> narrow_;

@@ -43,7 +43,8 @@ struct GeneratedAnswer {
   bool stopped = false;              // false: cut at max_tokens
   // bf16 [prompt and answer tokens, slots, hidden] where the generator was told to keep states; else empty
   std::vector<std::uint16_t> states = {};
-  DraftCounts drafts = {};  // empty without a draft
+  DraftCounts drafts = {};         // empty without a draft
+  std::int64_t reused_tokens = 0;  // of the prompt: what an earlier sequence kept of the same beginning
 };
 
 /// Answers many requests together: a slot that becomes free is filled at once. A request's tokens depend on

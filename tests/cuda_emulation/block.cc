@@ -46,6 +46,16 @@ struct SharedArray {
   std::uint64_t block = 0;  // the block it was made fresh for
 };
 
+// A thread that can go on. Where threads are preferred the ready ones are a heap, the first preference on
+// top.
+struct Ready {
+  std::uint64_t preference = 0;
+  int number = 0;
+};
+bool later(const Ready& a, const Ready& b) {
+  return a.preference > b.preference;
+}
+
 struct Machine {
   std::vector<std::unique_ptr<Thread>> threads;
   std::map<std::tuple<const void*, int, std::size_t>, SharedArray> shared;
@@ -55,7 +65,7 @@ struct Machine {
   LaunchShape shape;
   int count = 0;
   bool running = false, failed = false;
-  std::vector<int> ready;
+  std::vector<Ready> ready;
   std::vector<std::vector<Meeting>> meetings;  // by warp
   Thread* now = nullptr;
   std::uint64_t blocks_run = 0, launches = 0;
@@ -81,18 +91,21 @@ std::string text(const Index3& i) {
 }
 
 void make_ready(Thread& thread) {
+  Machine& m = machine();
   thread.state = State::kReady;
-  machine().ready.push_back(thread.number);
+  m.ready.push_back({thread.preference, thread.number});
+  if (m.order != Machine::Order::kAny) std::push_heap(m.ready.begin(), m.ready.end(), later);
 }
 
-std::size_t draw(Machine& m, eaglet::Rng& rng) {
-  if (m.order == Machine::Order::kAny) return static_cast<std::size_t>(rng.below(m.ready.size()));
-  const auto prefers = [&](int a, int b) {
-    return m.threads[static_cast<std::size_t>(a)]->preference <
-           m.threads[static_cast<std::size_t>(b)]->preference;
-  };
-  return static_cast<std::size_t>(std::min_element(m.ready.begin(), m.ready.end(), prefers) -
-                                  m.ready.begin());
+// The next thread: any of the ready ones, or the one that is preferred.
+Thread* draw(Machine& m, eaglet::Rng& rng) {
+  if (m.order == Machine::Order::kAny)
+    std::swap(m.ready[rng.below(m.ready.size())], m.ready.back());
+  else
+    std::pop_heap(m.ready.begin(), m.ready.end(), later);
+  const int number = m.ready.back().number;
+  m.ready.pop_back();
+  return m.threads[static_cast<std::size_t>(number)].get();
 }
 
 void start_block(Machine& m, const std::function<void()>& thread, eaglet::Rng& rng) {
@@ -149,10 +162,7 @@ bool run_block(Machine& m, const std::function<void()>& thread, eaglet::Rng& rng
       if (!release_barrier(m)) return false;
       continue;
     }
-    const std::size_t place = draw(m, rng);
-    m.now = m.threads[static_cast<std::size_t>(m.ready[place])].get();
-    m.ready[place] = m.ready.back();
-    m.ready.pop_back();
+    m.now = draw(m, rng);
     position().thread = m.now->index;
     if (m.now->fiber.resume() && !m.failed) {
       m.now->state = State::kEnded;

@@ -272,6 +272,26 @@ TEST_F(Emulation, LaunchesThatNoDeviceTakesAreRefused) {
   EXPECT_FALSE(refused(1, 1, to));
 }
 
+struct Gathered {
+  std::int64_t n = 0;
+  const float* from = nullptr;
+  float* to = nullptr;
+};
+__global__ void gather_all(Gathered g) {
+  for (std::int64_t i = threadIdx.x; i < g.n; i += blockDim.x) g.to[i] = g.from[i];
+}
+
+TEST_F(Emulation, AddressesOfTheHostWithinAStructureAreTold) {
+  const std::vector<float> on_host(kThreads, 1.0f);
+  float *from = device_floats(kThreads), *to = device_floats(kThreads);
+  EXPECT_EQ(run(gather_all, dim3(1), dim3(kThreads), Gathered{kThreads, from, to}), cudaSuccess) << told();
+  EXPECT_NE(run(gather_all, dim3(1), dim3(kThreads), Gathered{kThreads, on_host.data(), to}), cudaSuccess);
+  EXPECT_NE(
+      told().find("planted: a structure with an address that is not of device memory, argument 0 at byte 8"),
+      std::string::npos)
+      << told();
+}
+
 TEST_F(Emulation, CopiesNeedPinnedMemoryAndRoomAndTheKindTheySay) {
   float* to = device_floats(4);
   float* pinned = pinned_floats(4);
