@@ -12,12 +12,13 @@
 #   --compile     build there first (cmake, nvcc or scripts/cuda-compiler's, and this tree's sources)
 #   --out DIR     where device.json, device.txt, calibration.json and the programs' words go (default: device-results here)
 #   --seconds S   most of one program (default: 120)
+#   --total S     most of all of them; what has no time left is skipped and said to be (default: 460)
 #
 # Exit code: 0 all that ran passed; 1 something failed, named on the last line; 2 wrong use; 77 there is no CUDA device, or the build
 # folder was made without CUDA. device.json and device.txt are written in the first two cases. A run that is stopped leaves what it has.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=$root/build/release out=$PWD/device-results compile=no most=120 parts=()
+build=$root/build/release out=$PWD/device-results compile=no most=120 total=460 parts=()
 known=(ops golden sanitizer kernels bench)
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; }
@@ -29,9 +30,9 @@ while [ $# -gt 0 ]; do
   case $1 in
   -h | --help) usage && exit 0 ;;
   --compile) compile=yes ;;
-  --build | --out | --seconds)
+  --build | --out | --seconds | --total)
     [ $# -gt 1 ] || wrong "$1 wants a value"
-    case $1 in --build) build=$2 ;; --out) out=$2 ;; *) most=$2 ;; esac
+    case $1 in --build) build=$2 ;; --out) out=$2 ;; --seconds) most=$2 ;; *) total=$2 ;; esac
     shift
     ;;
   -*) wrong "no such option: $1" ;;
@@ -43,7 +44,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ ${#parts[@]} -gt 0 ] || parts=("${known[@]}")
-[[ $most =~ ^[0-9]+$ ]] || wrong "--seconds wants a number"
+[[ $most =~ ^[0-9]+$ && $total =~ ^[0-9]+$ ]] || wrong "--seconds and --total want whole numbers"
 
 if [ $compile = yes ]; then
   nvcc=$("$root/scripts/cuda-compiler") || exit 1
@@ -68,14 +69,19 @@ fact() { printf '%s\t%s\t%s\t%s\t%s\n' "$@" >>"$out/facts.tsv"; }
 
 # attempt PART NAME COMMAND...: its words go to PART-NAME.log, its state to the report.
 attempt() {
-  local part=$1 name=$2 log begin rc state
+  local part=$1 name=$2 log begin rc state left=$((started + total - $(date +%s)))
   shift 2
+  if [ $left -le 0 ]; then
+    fact "$part" "$name" skipped 0 "no time is left of $total s"
+    return 1
+  fi
+  [ $left -le "$most" ] || left=$most
   log=$out/$part-${name//[^a-z0-9_]/_}.log
   echo "$(date +%T) $part: $name"
   begin=$(date +%s.%N)
-  timeout -k 5 "$most" "$@" >"$log" 2>&1 </dev/null
+  timeout -k 5 "$left" "$@" >"$log" 2>&1 </dev/null
   rc=$?
-  case $rc in 0) state=passed ;; 77) state=skipped ;; 124 | 137) state="failed: longer than $most s" ;; *) state="failed: exit code $rc" ;; esac
+  case $rc in 0) state=passed ;; 77) state=skipped ;; 124 | 137) state="failed: longer than $left s" ;; *) state="failed: exit code $rc" ;; esac
   fact "$part" "$name" "$state" "$(echo "$(date +%s.%N) $begin" | awk '{printf "%.2f", $1 - $2}')" "$(tail -n 1 "$log" | tr '\t' ' ')"
   [ "$rc" = 0 ]
 }
@@ -98,7 +104,7 @@ run_sanitizer() {
     return
   fi
   for tool in memcheck racecheck synccheck; do
-    attempt sanitizer $tool "$sanitizer" --tool $tool --error-exitcode 9 "$tests" --gtest_filter='-*Golden*:*Learn*'
+    attempt sanitizer $tool "$sanitizer" --tool $tool --error-exitcode 9 "$tests" --gtest_filter='-*Golden*:StepOnDevice.*:TrainOnDevice.*'
   done
 }
 

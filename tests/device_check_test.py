@@ -113,6 +113,8 @@ def with_a_made_up_one(place):
     assert of[("sanitizer", "memcheck")] == "passed" and of[("sanitizer", "racecheck")] == "failed", of
     assert of[("bench", "smollm2")] == "passed" and of[("bench", "llama8b")] == "skipped", of
     assert result["training"]["smollm2"] == {"tokens_per_second": 123}
+    code, words = run(*common, "--total", "0", "ops", PATH=path)
+    assert code == 0 and read(out)["parts"][0]["why"] == "no time is left of 0 s", words
     assert [p for p in result["parts"] if p["name"] == "racecheck"][0]["why"] == "longer than 1 s"
 
 
