@@ -85,9 +85,10 @@ int get_version(int* version) {
 
 int get_unique_id(eaglet::nccl::UniqueId* id) {
   static int number = 0;
-  const std::string path =
-      "/dev/shm/eaglet_ranks_" + std::to_string(::getpid()) + "_" + std::to_string(number++);
+  const std::string name = "eaglet_ranks_" + std::to_string(::getpid()) + "_" + std::to_string(number++);
+  std::string path = "/dev/shm/" + name;
   Meeting* meeting = map(path.c_str(), true);
+  if (meeting == nullptr) meeting = map((path = "/tmp/" + name).c_str(), true);
   if (meeting == nullptr) return 2;  // ncclSystemError
   ::munmap(meeting, sizeof *meeting);
   std::memcpy(id->internal, path.c_str(), path.size() + 1);
