@@ -57,7 +57,7 @@ def test_a_spinner_is_no_healthy_run(root):
     process = start(root, "while True: pass")
     try:
         verdict = doctor(process.pid, "start_seconds=0", "stall_min_seconds=0")
-        assert verdict["state"] == "UNKNOWN" and verdict["exit_code"] == 3, verdict["headline"]
+        assert verdict["state"] == "LATE" and verdict["exit_code"] == 1, verdict["headline"]
         assert any(e["kind"] == "cpu" and e["for"] == "progress" for e in verdict["evidence"]), verdict["evidence"]
     finally:
         end(process)
