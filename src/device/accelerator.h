@@ -28,6 +28,8 @@ class Accelerator {
   /// Waits for all work and tells the first failure since the last wait. Ops and copies return nothing: the
   /// device answers later than it is asked. After a failure the device is of no more use.
   virtual Status wait() = 0;
+  /// The first failure that is known by now, as wait() tells it, without waiting.
+  virtual Status check() = 0;
 };
 
 /// How many CUDA devices this program could use now: 0 without a driver.

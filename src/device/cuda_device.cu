@@ -111,6 +111,9 @@ class CudaDevice : public Accelerator {
   }
   Status wait() override {
     note(cudaStreamSynchronize(open_.stream), "waiting for the device");
+    return check();
+  }
+  Status check() override {
     if (open_.failure.empty()) return {};
     Status status(StatusCode::kInternal, "the device failed: " + open_.failure, name_,
                   "nothing on the device can be trusted now: start again from the last checkpoint");

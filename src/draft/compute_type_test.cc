@@ -22,7 +22,7 @@ StepResult step_of(const golden::Golden& g, ComputeType type) {
   auto measured = (*model)->step(g.inputs(), false);
   auto sums = (*model)->step(g.inputs(), true);
   EXPECT_TRUE(measured.ok() && sums.ok());
-  return {*sums, *measured, (*model)->gradients()};
+  return {*sums, *measured, (*model)->gradients().to_host()};
 }
 
 double dot(const std::vector<float>& a, const std::vector<float>& b) {

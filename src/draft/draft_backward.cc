@@ -122,18 +122,16 @@ void start_step(int k, Core* core) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
   const auto step = static_cast<std::size_t>(k), last = static_cast<std::size_t>(d.L - 1);
-  const ChunkPlan::Step& plan = core->chunk.steps[step];
   const std::int64_t live = core->num_live(k);
   const bool carried = k + 1 < d.K;
   zero_rows(live, d.H, b.d_part);
-  scatter_add_rows(static_cast<std::int64_t>(plan.entry_live.size()), d.H, b.xs[step], plan.entry_live.data(),
-                   b.d_part);
+  scatter_add_rows(core->num_entries(k), d.H, b.xs[step], core->index.steps[step].entry_live, b.d_part);
   if (carried && core->config.norm_output)
-    scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->chunk.steps[step + 1].parent.data(), b.d_part);
+    scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->index.steps[step + 1].parent, b.d_part);
   rms_norm_backward(live, d.H, b.at[step][last].x_out, core->weights.norm, b.f_inv[step], b.d_part, false,
                     b.d_x, core->gradients.norm, b.norm_partial);
   if (carried && !core->config.norm_output)
-    scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->chunk.steps[step + 1].parent.data(), b.d_x);
+    scatter_add_rows(core->num_live(k + 1), d.H, b.d_in, core->index.steps[step + 1].parent, b.d_x);
 }
 
 void embeddings_backward(Core* core) {
@@ -155,7 +153,7 @@ void embeddings_backward(Core* core) {
   rms_norm_backward(rows, d.H, b.embed, core->weights.embed_norm, b.embed_inv, b.d_hn, false, d_embed,
                     core->gradients.embed_norm, b.norm_partial);
   if (d_embed != nullptr)
-    scatter_add_repeated_rows(rows, d.H, d_embed, b.tokens.data(), core->gradients.embed);
+    scatter_add_repeated_rows(rows, d.H, d_embed, core->index.tokens, core->gradients.embed);
 }
 
 // d_in holds the gradient of h0 [S, H].
@@ -173,13 +171,8 @@ void fuse_backward(Core* core) {
     return;
   }
   for (std::int64_t i = 0; i < d.A; ++i)  // the captured states are data: only the norms' weights learn
-    for (std::int64_t r = 0; r < keys; ++r) {
-      const float* dy = b.d_part + r * width + i * d.Ht;
-      const float* x = b.aux + r * width + i * d.Ht;
-      float* dw = core->gradients.fc_norm[static_cast<std::size_t>(i)];
-      const float inv = b.aux_inv[i * keys + r];
-      for (std::int64_t j = 0; j < d.Ht; ++j) dw[j] += dy[j] * x[j] * inv;
-    }
+    rms_norm_weight_backward(keys, d.Ht, b.aux + i * d.Ht, width, b.aux_inv + i * keys, b.d_part + i * d.Ht,
+                             width, core->gradients.fc_norm[static_cast<std::size_t>(i)]);
 }
 
 void zero_chunk_gradients(Core* core) {

@@ -66,6 +66,7 @@ AttentionShape Core::attention_shape(std::int64_t layer) const {
 LayerRows Core::layer_rows(int k, std::int64_t layer) const {
   const auto step_index = static_cast<std::size_t>(k);
   const ChunkPlan::Step& step = chunk.steps[step_index];
+  const ChunkIndex::Step& at = index.steps[step_index];
   LayerRows rows;
   if (k == 0) {
     rows.n_in = num_keys();
@@ -73,23 +74,23 @@ LayerRows Core::layer_rows(int k, std::int64_t layer) const {
     rows.in_sin = buffers.key_sin;
   } else {
     rows.n_in = num_live(k);
-    rows.in_source = step.source_key.data();
+    rows.in_source = at.source_key;
     rows.in_cos = buffers.cos[step_index];
     rows.in_sin = buffers.sin[step_index];
   }
   if (k == 0 && layer + 1 < dims.L) {  // below the last layer every key row is computed in full at step 0
     rows.n_q = rows.n_in;
     rows.spans = &chunk.key_spans;
-    rows.key_of_query = buffers.identity.data();
+    rows.key_of_query = index.identity;
     rows.q_cos = buffers.key_cos;
     rows.q_sin = buffers.key_sin;
     return rows;
   }
   rows.n_q = num_live(k);
-  if (k == 0) rows.q_in = step.key_of_live.data();
-  rows.q_source = step.source_key.data();
+  if (k == 0) rows.q_in = at.key_of_live;
+  rows.q_source = at.source_key;
   rows.spans = &step.spans;
-  rows.key_of_query = step.key_of_live.data();
+  rows.key_of_query = at.key_of_live;
   rows.q_cos = buffers.cos[step_index];
   rows.q_sin = buffers.sin[step_index];
   return rows;
@@ -108,7 +109,7 @@ AttentionInputs attention_inputs(int k, std::int64_t layer, const LayerRows& row
     pointers.own_keys.push_back(own.k);
     pointers.own_values.push_back(own.v);
     pointers.own_index.push_back(
-        core->chunk.own_index[static_cast<std::size_t>(k)][static_cast<std::size_t>(j)].data());
+        core->index.own_index[static_cast<std::size_t>(k)][static_cast<std::size_t>(j)]);
     pointers.d_own_keys.push_back(own.d_k);
     pointers.d_own_values.push_back(own.d_v);
   }

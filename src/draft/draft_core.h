@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "device/accelerator.h"
+#include "device/float_arena.h"
 #include "device/linear_weight.h"
+#include "device/placed_array.h"
 #include "draft/draft_model.h"
 #include "draft/row_plan.h"
 #include "ops/attention.h"
 #include "ops/head_loss.h"
-#include "tensor/arena.h"
 
 namespace eaglet::draft_core {
 
@@ -68,7 +70,7 @@ struct BatchKeys {
 };
 
 /// Pointers into the arena, laid out anew for every chunk by its true sizes, so that pages which no row needs
-/// are never touched. Per-batch arrays lie at the front and stay where they are.
+/// are never touched. Per-batch arrays lie at the front and stay where they are. Vectors are the host's.
 struct Buffers {
   FloatArena arena;
   float* memory = nullptr;
@@ -78,22 +80,54 @@ struct Buffers {
   float *embed_q = nullptr, *embed_k = nullptr,
         *embed_v = nullptr;  // the embedding half of q, k, v [E, width]
   float *d_embed_q = nullptr, *d_embed_k = nullptr, *d_embed_v = nullptr;
-  float *key_cos = nullptr, *key_sin = nullptr;   // [S, D/2]
-  std::vector<float*> cos, sin;                   // [K] [n_k, D/2]
-  std::vector<std::vector<LayerStep>> at;         // [K][L]
-  std::vector<float*> f_normed, f_inv, xs, loss;  // [K]; d_xs takes the place of xs
+  float *key_cos = nullptr, *key_sin = nullptr;  // [S, D/2]
+  std::vector<float*> cos, sin;                  // [K] [n_k, D/2]
+  std::vector<std::vector<LayerStep>> at;        // [K][L]
+  std::vector<float*> f_normed, f_inv, xs;       // [K]; d_xs takes the place of xs
   float *teacher_raw = nullptr, *teacher = nullptr, *teacher_inv = nullptr;
   float *hn_of_queries = nullptr, *act = nullptr, *d_x = nullptr, *d_in = nullptr, *d_hn = nullptr;
   float *d_part = nullptr, *d_attn = nullptr, *d_q = nullptr;
   float *attention_scratch = nullptr, *head_scratch = nullptr, *norm_partial = nullptr;
   float* argmax_scratch = nullptr;
   std::int64_t attention_scratch_floats = 0;
+  std::vector<std::vector<float>> loss;          // [K] by entry
   std::vector<std::vector<std::int32_t>> best;   // [K] draft ids by entry
-  std::vector<std::int32_t> tokens;              // [E]
   std::vector<std::int32_t> teacher_best;        // by teacher row: draft id
   std::vector<std::int32_t> teacher_best_full;   // by teacher row: target id, whole vocabulary
   std::vector<std::vector<float>> entry_weight;  // [K]
-  std::vector<std::int32_t> identity;            // 0, 1, 2, ...
+};
+
+/// The chunk's index arrays where the ops read them: those of ChunkPlan, or copies in a device's memory.
+struct ChunkIndex {
+  struct Step {
+    const std::int32_t *key_of_live = nullptr, *source_key = nullptr, *positions = nullptr;
+    const std::int32_t *parent = nullptr, *entry_live = nullptr;
+  };
+  const std::int32_t *key_positions = nullptr, *tokens = nullptr;  // [S] [E]
+  const std::int32_t* identity = nullptr;                          // 0, 1, 2, ...
+  std::vector<Step> steps;                                         // [K]
+  std::vector<std::vector<const std::int32_t*>> own_index;         // [K][K]; [k][j], 1 <= j <= k
+};
+
+/// What ChunkIndex points into beside the plan itself.
+struct IndexMemory {
+  std::vector<std::int32_t> tokens, identity;
+  std::vector<std::int32_t> packed;  // all arrays of a chunk, one after another, as the device gets them
+  PlacedArray<std::int32_t> on_device, identity_on_device;
+  std::uint64_t device_bytes() const { return on_device.bytes() + identity_on_device.bytes(); }
+};
+
+/// Copies in a device's memory of what the host was given; nothing on the host.
+struct DeviceCopies {
+  PlacedArray<float> embed_tokens, final_norm, inv_freq;
+  PlacedArray<float> teacher_rows;  // of the verifier's head, in the draft's order
+  PlacedArray<float> whole_head;    // where it is looked at as a whole
+  PlacedArray<std::int32_t> draft_to_target;
+  std::vector<float> staging;  // states on their way
+  std::uint64_t bytes() const {
+    return embed_tokens.bytes() + final_norm.bytes() + inv_freq.bytes() + teacher_rows.bytes() +
+           whole_head.bytes() + draft_to_target.bytes();
+  }
 };
 
 /// How many rows of each kind a chunk has; the memory follows from it.
@@ -146,9 +180,12 @@ struct Core {
   Dims dims;
   TttOptions options;
   VerifierTensors verifier;
+  Accelerator* device = nullptr;                  // where the arrays lie; nullptr: the host
+  bool counts_for_device = false;                 // no array exists, sizes are those on a device
   const float* embed_tokens = nullptr;            // [V, H]
   const std::int32_t* draft_to_target = nullptr;  // [Vd]
   RopeTable rope;
+  const float* inv_freq = nullptr;  // the table's, where the ops read it
   AllWeights weights, gradients;
   Products products;
   bool head_is_frozen = false;
@@ -156,6 +193,9 @@ struct Core {
   const float* gradient_block = nullptr;  // all gradients, in table order
   RowPlan row_plan;
   ChunkPlan chunk;
+  ChunkIndex index;
+  IndexMemory index_memory;
+  DeviceCopies copies;
   ChunkSizes sizes;
   Buffers buffers;
   AttentionPointers attention_pointers;
@@ -163,10 +203,14 @@ struct Core {
   HeadLossOutputs head_outputs;
   HeadLossWorkspace head_workspace;
 
+  bool on_device() const { return device != nullptr || counts_for_device; }
   std::int64_t num_keys() const { return chunk.keys; }
   std::int64_t num_rows() const { return static_cast<std::int64_t>(chunk.rows.size()); }
   std::int64_t num_live(int k) const {
     return static_cast<std::int64_t>(chunk.steps[static_cast<std::size_t>(k)].live.size());
+  }
+  std::int64_t num_entries(int k) const {
+    return static_cast<std::int64_t>(chunk.steps[static_cast<std::size_t>(k)].entry_live.size());
   }
   AttentionShape attention_shape(std::int64_t layer) const;
   HeadLossShape head_shape() const;
@@ -175,8 +219,9 @@ struct Core {
 
 /// Bytes that Products::bytes() will tell after make_products(), but for the filling of oneDNN's layouts.
 std::uint64_t forecast_product_bytes(ComputeType type, bool with_gradients, bool head_is_frozen,
-                                     TeacherVocab teacher, const Dims& dims);
+                                     TeacherVocab teacher, const Dims& dims, bool on_device);
 /// Makes the products of all weights, and takes in those that never change: the teacher's and a frozen head.
+/// place_constants() must have run.
 void make_products(ComputeType type, bool with_gradients, const DraftVocab& vocab, Core* core);
 /// Takes in the weights' present values. `exact`: fp32, for a step that only measures.
 void load_products(bool exact, Core* core);
@@ -189,9 +234,24 @@ ChunkSizes largest_chunk(const Core& core, std::int64_t max_rows, std::int64_t c
 /// Floats that a chunk of these sizes needs; sets every pointer in `buffers` when it has memory.
 std::int64_t lay_out(const Core& core, const ChunkSizes& sizes, bool with_gradients, int threads,
                      Buffers* buffers);
-/// Takes memory for the largest chunk. False when the system has not that much.
-bool take_buffers(std::int64_t max_rows, std::int64_t chunk_rows, bool with_gradients, int threads,
-                  Core* core);
+/// Takes memory for the largest chunk. kNoSpace when there is not that much.
+Status take_buffers(std::int64_t max_rows, std::int64_t chunk_rows, bool with_gradients, int threads,
+                    Core* core);
+/// Takes memory for the index arrays of the largest chunk, and points core.index at those of core.chunk.
+Status take_index(const ChunkSizes& largest, Core* core);
+void place_index(const DraftInputs& inputs, Core* core);
+
+/// What DraftModel::create() is asked for, judged before any memory is taken. kInvalidArgument, kConfig.
+Status check_request(const DraftWeights& weights, const VerifierTensors& verifier, const TttOptions& options,
+                     std::int64_t max_rows);
+/// Puts what the host was given where the ops read it: embeddings, the teacher's norm and head, rotary
+/// frequencies, the vocabulary's map. On the host these stay where they are.
+Status place_constants(const DraftVocab& vocab, Core* core);
+/// The verifier's whole head [V, Ht] where the ops read it; on a device it is copied when first asked for.
+Result<const float*> whole_head(Core* core);
+/// Rows of the batch's states that belong together in rows of the chunk: to [n, width] where `to` lies.
+Status fetch_states(const DraftInputs& inputs, const std::vector<std::int32_t>& rows, std::int64_t n,
+                    std::int64_t width, bool captured, Core* core, float* to);
 
 /// What forward keeps of step 0 for the chunk: fused states, embeddings, keys and values (and, in deeper
 /// drafts, the lower layers). `keys_known`: the batch's keys and values were made before, only the chunk's

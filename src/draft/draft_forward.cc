@@ -10,36 +10,13 @@
 namespace eaglet::draft_core {
 namespace {
 
-// Rows of the batch's states that belong together in a row of the chunk, copied or read in runs.
-Status fetch_states(const DraftInputs& inputs, const std::vector<std::int32_t>& rows, std::int64_t n,
-                    std::int64_t width, bool captured, float* to) {
-  if (inputs.states == nullptr) {
-    gather_rows(n, width, captured ? inputs.aux_hidden_states : inputs.last_hidden_states, rows.data(), to);
-    return {};
-  }
-  for (std::int64_t i = 0; i < n;) {
-    std::int64_t end = i + 1;
-    const auto next_in_document = [&] {
-      const std::int32_t before = rows[static_cast<std::size_t>(end - 1)],
-                         row = rows[static_cast<std::size_t>(end)];
-      return row == before + 1 && inputs.document_ids[row] == inputs.document_ids[before];
-    };
-    while (end < n && next_in_document()) ++end;
-    const std::int64_t first = rows[static_cast<std::size_t>(i)];
-    EAGLET_RETURN_IF_ERROR(captured ? inputs.states->read_aux(first, end - i, to + i * width)
-                                    : inputs.states->read_last(first, end - i, to + i * width));
-    i = end;
-  }
-  return {};
-}
-
 // h0 [S, H] = fc(g), g normed first when the draft wants it.
 Status fuse_aux_states(const DraftInputs& inputs, Core* core) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
   const std::int64_t keys = core->num_keys(), width = d.A * d.Ht;
   const double eps = core->config.rms_norm_eps;
-  EAGLET_RETURN_IF_ERROR(fetch_states(inputs, core->chunk.rows, keys, width, true, b.aux));
+  EAGLET_RETURN_IF_ERROR(fetch_states(inputs, core->chunk.rows, keys, width, true, core, b.aux));
   const float* fused = b.aux;
   if (core->config.norm_before_fc) {
     rms_norm(keys, width, b.aux, width, core->weights.input_norm, eps, b.aux_normed, width, b.aux_inv);
@@ -57,15 +34,13 @@ Status fuse_aux_states(const DraftInputs& inputs, Core* core) {
 
 // The embedding half of q, k and v, with their biases: the same for row p at step k as for row p+k at step 0,
 // so made once.
-void project_embeddings(const DraftInputs& inputs, Core* core) {
+void project_embeddings(Core* core) {
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
   const std::int64_t rows = core->num_rows();
   const LayerWeights& w = core->weights.layers[0];
   const LayerProducts& p = core->products.layers[0];
-  for (std::int64_t i = 0; i < rows; ++i)
-    b.tokens[static_cast<std::size_t>(i)] = inputs.input_ids[core->chunk.rows[static_cast<std::size_t>(i)]];
-  gather_rows(rows, d.H, core->embed_tokens, b.tokens.data(), b.embed);
+  gather_rows(rows, d.H, core->embed_tokens, core->index.tokens, b.embed);
   rms_norm(rows, d.H, b.embed, d.H, core->weights.embed_norm, core->config.rms_norm_eps, b.embed_normed, d.H,
            b.embed_inv);
   p.embed_q->forward(rows, b.embed_normed, false, b.embed_q);
@@ -78,16 +53,16 @@ void project_embeddings(const DraftInputs& inputs, Core* core) {
 
 void key_angles(Core* core) {
   Buffers& b = core->buffers;
-  rope_angles(core->num_keys(), core->chunk.key_positions.data(), core->dims.D / 2,
-              core->rope.inv_freq.data(), core->rope.attention_scaling, b.key_cos, b.key_sin);
+  rope_angles(core->num_keys(), core->index.key_positions, core->dims.D / 2, core->inv_freq,
+              core->rope.attention_scaling, b.key_cos, b.key_sin);
 }
 
 void query_angles(Core* core) {
   Buffers& b = core->buffers;
   for (int k = 0; k < core->dims.K; ++k) {
     const auto step = static_cast<std::size_t>(k);
-    rope_angles(core->num_live(k), core->chunk.steps[step].positions.data(), core->dims.D / 2,
-                core->rope.inv_freq.data(), core->rope.attention_scaling, b.cos[step], b.sin[step]);
+    rope_angles(core->num_live(k), core->index.steps[step].positions, core->dims.D / 2, core->inv_freq,
+                core->rope.attention_scaling, b.cos[step], b.sin[step]);
   }
 }
 
@@ -172,7 +147,7 @@ void step_forward(int k, Core* core) {
   const auto step = static_cast<std::size_t>(k), last = static_cast<std::size_t>(d.L - 1);
   if (k > 0) {  // the state carried over from the step before
     const float* carried = core->config.norm_output ? b.f_normed[step - 1] : b.at[step - 1][last].x_out;
-    gather_rows(core->num_live(k), d.H, carried, core->chunk.steps[step].parent.data(), b.at[step][0].x_in);
+    gather_rows(core->num_live(k), d.H, carried, core->index.steps[step].parent, b.at[step][0].x_in);
   }
   for (std::int64_t layer = k == 0 ? d.L - 1 : 0; layer < d.L; ++layer) {  // step 0 began in keys_forward()
     const LayerRows rows = core->layer_rows(k, layer);
@@ -185,8 +160,7 @@ void step_forward(int k, Core* core) {
   }
   rms_norm(core->num_live(k), d.H, b.at[step][last].x_out, d.H, core->weights.norm, core->config.rms_norm_eps,
            b.f_normed[step], d.H, b.f_inv[step]);
-  const auto& entries = core->chunk.steps[step].entry_live;
-  gather_rows(static_cast<std::int64_t>(entries.size()), d.H, b.f_normed[step], entries.data(), b.xs[step]);
+  gather_rows(core->num_entries(k), d.H, b.f_normed[step], core->index.steps[step].entry_live, b.xs[step]);
 }
 
 // d total / d loss of every entry. 1e-5 in the denominator as speculators has it: a step without a counted
@@ -211,7 +185,7 @@ void weigh_entries(Core* core) {
 
 Status keys_forward(const DraftInputs& inputs, bool keys_known, Core* core) {
   EAGLET_RETURN_IF_ERROR(fuse_aux_states(inputs, core));
-  project_embeddings(inputs, core);
+  project_embeddings(core);
   key_angles(core);
   for (std::int64_t layer = 0; layer < core->dims.L; ++layer) {
     const LayerRows rows = core->layer_rows(0, layer);
@@ -233,7 +207,8 @@ Status head_and_loss(const DraftInputs& inputs, bool with_gradients, Core* core)
   const Dims& d = core->dims;
   Buffers& b = core->buffers;
   const auto teachers = static_cast<std::int64_t>(core->chunk.teachers.size());
-  EAGLET_RETURN_IF_ERROR(fetch_states(inputs, core->chunk.teachers, teachers, d.Ht, false, b.teacher_raw));
+  EAGLET_RETURN_IF_ERROR(
+      fetch_states(inputs, core->chunk.teachers, teachers, d.Ht, false, core, b.teacher_raw));
   rms_norm(teachers, d.Ht, b.teacher_raw, d.Ht, core->verifier.final_norm, core->verifier.rms_norm_eps,
            b.teacher, d.Ht, b.teacher_inv);
   weigh_entries(core);
@@ -244,7 +219,9 @@ Status head_and_loss(const DraftInputs& inputs, bool with_gradients, Core* core)
   const Products& products = core->products;
   in.verifier_head =
       with_gradients && products.teacher != nullptr ? products.teacher.get() : products.exact_teacher.get();
-  in.whole_verifier_head = core->verifier.lm_head;
+  if (core->options.teacher_vocab == TeacherVocab::kWhole) {
+    EAGLET_ASSIGN_OR_RETURN(in.whole_verifier_head, whole_head(core));
+  }
   in.draft_to_target = core->draft_to_target;
   in.head = core->products.head.get();
   in.xs.clear();
@@ -260,7 +237,7 @@ Status head_and_loss(const DraftInputs& inputs, bool with_gradients, Core* core)
     in.xs.push_back(b.xs[k]);
     in.teacher.push_back(&core->chunk.steps[k].entry_teacher);
     in.weight.push_back(&b.entry_weight[k]);
-    out.loss.push_back(b.loss[k]);
+    out.loss.push_back(b.loss[k].data());
     out.best.push_back(b.best[k].data());
     if (with_gradients) out.d_xs.push_back(b.xs[k]);
   }

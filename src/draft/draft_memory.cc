@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 
 #include "draft/draft_core.h"
 
@@ -103,7 +102,6 @@ void lay_out_steps(const Core& core, const ChunkSizes& n, bool gradients, Bump& 
     bump(&b->f_normed[k], n.live[k] * d.H);
     bump(&b->f_inv[k], n.live[k]);
     bump(&b->xs[k], n.entries[k] * d.H);
-    bump(&b->loss[k], n.entries[k]);
   }
 }
 
@@ -123,6 +121,7 @@ void lay_out_scratch(const Core& core, const ChunkSizes& n, bool gradients, int 
     bump(&b->d_attn, queries * d.q_width());
     bump(&b->d_q, queries * d.q_width());
   }
+  if (core.on_device()) return;  // ops of a device have memory of their own
   b->attention_scratch_floats =
       attention_scratch_floats(core.attention_shape(0), std::max<std::int64_t>(n.longest_document, 1), d.K);
   bump(&b->attention_scratch, threads * b->attention_scratch_floats);
@@ -191,27 +190,25 @@ std::int64_t lay_out(const Core& core, const ChunkSizes& sizes, bool with_gradie
   return bump.used();
 }
 
-bool take_buffers(std::int64_t max_rows, std::int64_t chunk_rows, bool with_gradients, int threads,
-                  Core* core) {
+Status take_buffers(std::int64_t max_rows, std::int64_t chunk_rows, bool with_gradients, int threads,
+                    Core* core) {
   const auto steps = static_cast<std::size_t>(core->dims.K), layers = static_cast<std::size_t>(core->dims.L);
   Buffers& b = core->buffers;
   b.keys.assign(layers, BatchKeys{});
-  for (auto* list : {&b.cos, &b.sin, &b.f_normed, &b.f_inv, &b.xs, &b.loss}) list->assign(steps, nullptr);
+  for (auto* list : {&b.cos, &b.sin, &b.f_normed, &b.f_inv, &b.xs}) list->assign(steps, nullptr);
   b.at.assign(steps, std::vector<LayerStep>(layers, LayerStep{}));
   const ChunkSizes largest = largest_chunk(*core, max_rows, chunk_rows);
   const FloatArena::Handle all = b.arena.book("step", lay_out(*core, largest, with_gradients, threads, &b));
-  if (!b.arena.allocate()) return false;
+  EAGLET_RETURN_IF_ERROR(b.arena.allocate(core->device));
   b.memory = b.arena.at(all);
   const auto rows = static_cast<std::size_t>(largest.rows);
+  b.loss.assign(steps, std::vector<float>(rows));
   b.best.assign(steps, std::vector<std::int32_t>(rows));
   b.entry_weight.assign(steps, std::vector<float>());
   for (auto& weights : b.entry_weight) weights.reserve(rows);
-  b.tokens.resize(rows);
   b.teacher_best.resize(rows);
   b.teacher_best_full.resize(rows);
-  b.identity.resize(rows);
-  std::iota(b.identity.begin(), b.identity.end(), 0);
-  return true;
+  return take_index(largest, core);
 }
 
 }  // namespace eaglet::draft_core

@@ -12,6 +12,7 @@
 #include "draft/draft_core.h"
 #include "ops/head_loss.h"
 #include "ops/linear.h"
+#include "ops/rows.h"
 
 namespace eaglet {
 
@@ -41,40 +42,6 @@ namespace {
 
 using draft_core::Core;
 
-Status check_request(const DraftWeights& weights, const VerifierTensors& verifier, const TttOptions& options,
-                     std::int64_t max_rows) {
-  EAGLET_RETURN_IF_ERROR(check_draft_config(weights.config));
-  if (options.ttt_steps < 1 || options.ttt_steps > kMaxTttSteps)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("ttt_steps is {}; it must be 1 to {}", options.ttt_steps, kMaxTttSteps));
-  if (!(options.row_sampling > 0 && options.row_sampling <= 1))
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("row_sampling is {}; it must be above 0 and at most 1", options.row_sampling));
-  if (!options.step_weights.empty() &&
-      options.step_weights.size() != static_cast<std::size_t>(options.ttt_steps))
-    return Status(StatusCode::kInvalidArgument, fmt::format("{} step weights for {} drafting steps",
-                                                            options.step_weights.size(), options.ttt_steps));
-  if (options.chunk_rows < 0)
-    return Status(StatusCode::kInvalidArgument, fmt::format("chunk_rows is {}", options.chunk_rows));
-  if (options.losses.empty()) return Status(StatusCode::kInvalidArgument, "there is no loss to train with");
-  if (max_rows < 1) return Status(StatusCode::kInvalidArgument, "a batch needs at least one row");
-  if (weights.vocab.size() != weights.config.draft_vocab)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("the draft vocabulary has {} ids, its configuration says {}",
-                              weights.vocab.size(), weights.config.draft_vocab));
-  if (weights.embed_tokens.empty() && weights.find("embed_tokens.weight") == nullptr &&
-      weights.config.hidden != weights.config.target_hidden)
-    return Status(StatusCode::kConfig,
-                  fmt::format("the draft is {} wide and the target {}, so the target's embeddings do not fit",
-                              weights.config.hidden, weights.config.target_hidden),
-                  "", "give a draft with embeddings of its own, or make it as wide as the target");
-  if (verifier.final_norm == nullptr || verifier.lm_head == nullptr ||
-      (verifier.embed_tokens == nullptr && weights.embed_tokens.empty() &&
-       weights.find("embed_tokens.weight") == nullptr))
-    return Status(StatusCode::kInvalidArgument, "the target's embeddings, head and final norm are needed");
-  return {};
-}
-
 // Adds the time from its birth to its end to a phase.
 class PhaseTimer {
  public:
@@ -90,12 +57,13 @@ class PhaseTimer {
 
 class Model : public DraftModel {
  public:
-  Model(DraftWeights weights, const VerifierTensors& verifier, const TttOptions& options)
+  Model(DraftWeights weights, const VerifierTensors& verifier, const TttOptions& options, Accelerator* device)
       : weights_(std::move(weights)) {
     const DraftConfig& c = weights_.config;
     core_.config = c;
     core_.options = options;
     core_.verifier = verifier;
+    core_.device = device;
     core_.dims = {c.hidden,       c.target_hidden, c.num_aux(),   c.num_heads,  c.num_kv_heads,   c.head_dim,
                   c.intermediate, c.vocab,         c.draft_vocab, c.num_layers, options.ttt_steps};
     core_.rope = rope_table(c.rope, c.head_dim, c.max_position_embeddings);
@@ -104,30 +72,39 @@ class Model : public DraftModel {
     in_draft_.assign(static_cast<std::size_t>(c.vocab), 0);
     for (const std::int32_t id : weights_.vocab.target_ids) in_draft_[static_cast<std::size_t>(id)] = 1;
     chunk_rows_ = options.chunk_rows > 0 ? options.chunk_rows : default_chunk_rows(options.ttt_steps);
-    core_.weights = draft_core::point_into(c, weights_.table, weights_.values.data(),
-                                           static_cast<std::int64_t>(weights_.values.size()));
-    if (core_.weights.embed != nullptr) core_.embed_tokens = core_.weights.embed;
     for (const ParameterInfo& info : weights_.table)
       if (info.trainable) trainable_ = std::max(trainable_, info.offset + info.elements);
   }
 
   Status take_memory(std::int64_t max_rows, bool with_gradients) {
     max_rows_ = max_rows;
-    if (!draft_core::take_buffers(max_rows, chunk_rows_, with_gradients, num_threads(), &core_))
-      return Status(StatusCode::kNoSpace, fmt::format("no memory for batches of {} rows", max_rows), "",
-                    "make max_seq_len smaller");
+    const Status taken =
+        draft_core::take_buffers(max_rows, chunk_rows_, with_gradients, num_threads(), &core_);
+    if (taken.code() == StatusCode::kNoSpace)
+      return Status(StatusCode::kNoSpace,
+                    fmt::format("no memory for batches of {} rows: {}", max_rows, taken.what()),
+                    taken.where(), "make max_seq_len smaller");
+    EAGLET_RETURN_IF_ERROR(taken);
+    EAGLET_RETURN_IF_ERROR(place_weights());
     with_gradients_ = with_gradients;
-    if (with_gradients) gradients_.resize(static_cast<std::size_t>(trainable_));
+    if (with_gradients) EAGLET_RETURN_IF_ERROR(gradients_.take(trainable_, core_.device));
     core_.gradient_block = gradients_.data();
-    core_.gradients = draft_core::point_into(core_.config, weights_.table, gradients_.data(),
-                                             static_cast<std::int64_t>(gradients_.size()));
+    core_.gradients =
+        draft_core::point_into(core_.config, weights_.table, gradients_.data(), gradients_.size());
     core_.head_is_frozen = !weights_.find("lm_head.weight")->trainable;
+    EAGLET_RETURN_IF_ERROR(draft_core::place_constants(weights_.vocab, &core_));
     draft_core::make_products(core_.options.compute_type, with_gradients, weights_.vocab, &core_);
-    return {};
+    return device_state();
   }
 
   DraftWeights& weights() override { return weights_; }
-  std::vector<float>& gradients() override { return gradients_; }
+  Status fetch_weights() override {
+    if (!core_.on_device()) return {};
+    on_device_.read(0, on_device_.size(), weights_.values.data());
+    return device_state();
+  }
+  float* parameters() override { return core_.on_device() ? on_device_.data() : weights_.values.data(); }
+  PlacedArray<float>& gradients() override { return gradients_; }
   std::int64_t trainable_elements() const override { return trainable_; }
   GradientSharing& sharing() override { return core_.sharing; }
   void set_sampling_seed(std::uint64_t seed) override { sampling_seed_ = seed; }
@@ -142,9 +119,12 @@ class Model : public DraftModel {
     load_weights(with_gradients);
     start_sums(inputs, sums);
     if (predictions != nullptr) start_predictions(inputs, predictions);
-    if (with_gradients && !core_.sharing.accumulate) std::fill(gradients_.begin(), gradients_.end(), 0.0f);
-    return with_gradients ? train_chunks(inputs, sums, predictions)
-                          : look_at_chunks(inputs, sums, predictions);
+    if (with_gradients && !core_.sharing.accumulate) zero_rows(trainable_, 1, gradients_.data());
+    const Status status =
+        with_gradients ? train_chunks(inputs, sums, predictions) : look_at_chunks(inputs, sums, predictions);
+    // A device that failed answers with any numbers: its failure is the cause.
+    EAGLET_RETURN_IF_ERROR(device_state());
+    return status;
   }
 
  private:
@@ -163,8 +143,24 @@ class Model : public DraftModel {
     return {};
   }
 
+  Status device_state() const { return core_.on_device() ? core_.device->check() : Status(); }
+
+  Status place_weights() {
+    const auto n = static_cast<std::int64_t>(weights_.values.size());
+    if (core_.on_device()) {
+      EAGLET_RETURN_IF_ERROR(on_device_.take(n, core_.device));
+      on_device_.write(0, n, weights_.values.data());
+    }
+    core_.weights = draft_core::point_into(core_.config, weights_.table, parameters(), n);
+    if (core_.weights.embed != nullptr) core_.embed_tokens = core_.weights.embed;
+    return {};
+  }
+
   std::uint64_t fixed_bytes() const {
-    return sizeof(float) * (weights_.values.size() + weights_.embed_tokens.size() + gradients_.size()) +
+    if (core_.on_device())
+      return on_device_.bytes() + gradients_.bytes() + core_.products.bytes() + core_.copies.bytes() +
+             core_.index_memory.device_bytes();
+    return sizeof(float) * (weights_.values.size() + weights_.embed_tokens.size()) + gradients_.bytes() +
            core_.products.bytes();
   }
 
@@ -190,6 +186,7 @@ class Model : public DraftModel {
   Status make_keys(const DraftInputs& inputs, std::int64_t first, bool keys_known) {
     plan_chunk_at(inputs, first);
     draft_core::lay_out(core_, core_.sizes, with_gradients_, num_threads(), &core_.buffers);
+    draft_core::place_index(inputs, &core_);
     const PhaseTimer timer(&seconds_.forward);
     return draft_core::keys_forward(inputs, keys_known, &core_);
   }
@@ -198,10 +195,11 @@ class Model : public DraftModel {
   Status answer_chunk(const DraftInputs& inputs, bool with_gradients, StepSums* sums,
                       Predictions* predictions) {
     make_queries();
-    if (predictions != nullptr && predictions->with_logits) copy_logits(inputs, predictions);
+    if (predictions != nullptr && predictions->with_logits)
+      EAGLET_RETURN_IF_ERROR(copy_logits(inputs, predictions));
     EAGLET_RETURN_IF_ERROR(make_losses(inputs, with_gradients));
     count(inputs, sums);
-    if (predictions != nullptr) predict(inputs, predictions);
+    if (predictions != nullptr) EAGLET_RETURN_IF_ERROR(predict(inputs, predictions));
     for (const DepthSums& depth : sums->depth)
       if (!std::isfinite(depth.loss)) return Status(StatusCode::kNumeric, "the loss is not finite");
     return {};
@@ -317,7 +315,7 @@ class Model : public DraftModel {
                         std::numeric_limits<float>::quiet_NaN());
   }
 
-  void predict(const DraftInputs& inputs, Predictions* to) {
+  Status predict(const DraftInputs& inputs, Predictions* to) {
     const auto rows = static_cast<std::size_t>(inputs.rows);
     const std::vector<std::int32_t>& ids = weights_.vocab.target_ids;
     const std::vector<std::int32_t>& teachers = core_.chunk.teachers;
@@ -328,32 +326,43 @@ class Model : public DraftModel {
         to->draft_best[k * rows + row] = ids[static_cast<std::size_t>(core_.buffers.best[k][e])];
       }
     }
+    EAGLET_ASSIGN_OR_RETURN(const float* head, draft_core::whole_head(&core_));
     best_over_vocab(static_cast<std::int64_t>(teachers.size()), core_.dims.Ht, core_.dims.V,
-                    core_.buffers.teacher, core_.verifier.lm_head, core_.buffers.teacher_best_full.data(),
+                    core_.buffers.teacher, head, core_.buffers.teacher_best_full.data(),
                     core_.buffers.argmax_scratch);
     for (std::size_t t = 0; t < teachers.size(); ++t) {
       const auto row = static_cast<std::size_t>(teachers[t]);
       to->teacher_best[row] = ids[static_cast<std::size_t>(core_.buffers.teacher_best[t])];
       to->teacher_best_full[row] = core_.buffers.teacher_best_full[t];
     }
+    return {};
   }
 
   // The one place where logits exist as a whole; head_and_loss() never keeps them.
-  void copy_logits(const DraftInputs& inputs, Predictions* to) {
+  Status copy_logits(const DraftInputs& inputs, Predictions* to) {
     const auto rows = static_cast<std::size_t>(inputs.rows), width = static_cast<std::size_t>(core_.dims.Vd);
+    const std::int64_t most = core_.on_device() ? 64 : 1;  // rows at once
+    EAGLET_RETURN_IF_ERROR(logits_.take(most * core_.dims.Vd, core_.device));
     for (std::size_t k = 0; k < core_.chunk.steps.size(); ++k) {
       const ChunkPlan::Step& step = core_.chunk.steps[k];
-      for (std::size_t e = 0; e < step.entry_live.size(); ++e) {
-        const auto row = static_cast<std::size_t>(step.live[static_cast<std::size_t>(step.entry_live[e])]);
-        linear(1, core_.dims.Vd, core_.dims.H,
-               core_.buffers.xs[k] + e * static_cast<std::size_t>(core_.dims.H), core_.weights.lm_head,
-               core_.dims.H, false, to->logits.data() + (k * rows + row) * width);
+      const auto entries = static_cast<std::int64_t>(step.entry_live.size());
+      for (std::int64_t first = 0; first < entries; first += most) {
+        const std::int64_t n = std::min(most, entries - first);
+        linear(n, core_.dims.Vd, core_.dims.H, core_.buffers.xs[k] + first * core_.dims.H,
+               core_.weights.lm_head, core_.dims.H, false, logits_.data());
+        for (std::int64_t i = 0; i < n; ++i) {
+          const auto e = static_cast<std::size_t>(first + i);
+          const auto row = static_cast<std::size_t>(step.live[static_cast<std::size_t>(step.entry_live[e])]);
+          logits_.read(i * core_.dims.Vd, core_.dims.Vd, to->logits.data() + (k * rows + row) * width);
+        }
       }
     }
+    return {};
   }
 
   DraftWeights weights_;
-  std::vector<float> gradients_;
+  PlacedArray<float> on_device_;  // weights_.values there
+  PlacedArray<float> gradients_, logits_;
   std::int64_t trainable_ = 0, max_rows_ = 0;
   bool with_gradients_ = false;
   Core core_;
@@ -368,9 +377,9 @@ class Model : public DraftModel {
 
 Result<std::unique_ptr<DraftModel>> DraftModel::create(DraftWeights weights, const VerifierTensors& verifier,
                                                        const TttOptions& options, std::int64_t max_rows,
-                                                       bool with_gradients) {
-  EAGLET_RETURN_IF_ERROR(check_request(weights, verifier, options, max_rows));
-  auto model = std::make_unique<Model>(std::move(weights), verifier, options);
+                                                       bool with_gradients, Accelerator* device) {
+  EAGLET_RETURN_IF_ERROR(draft_core::check_request(weights, verifier, options, max_rows));
+  auto model = std::make_unique<Model>(std::move(weights), verifier, options, device);
   EAGLET_RETURN_IF_ERROR(model->take_memory(max_rows, with_gradients));
   return std::unique_ptr<DraftModel>(std::move(model));
 }

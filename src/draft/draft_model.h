@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/accelerator.h"
 #include "device/compute_type.h"
+#include "device/placed_array.h"
 #include "draft/draft_weights.h"
 #include "ops/loss_kind.h"
 #include "tensor/state_rows.h"
@@ -99,20 +101,27 @@ struct StepSeconds {
 };
 
 /// Forward and backward of the draft over K drafting steps, with row skipping (docs/math/draft.md). All
-/// memory is taken in create(); step() allocates nothing. Same inputs, same thread count: same bits. Not
-/// thread-safe.
+/// memory is taken in create(); step() allocates nothing on the host. Same inputs, same thread count (on a
+/// device: whatever it is): same bits. Not thread-safe.
 class DraftModel {
  public:
+  /// `device`: parameters, gradients and activations lie in its memory and steps run there; nullptr: the
+  /// host. Inputs and results are the host's either way. The device closes after the model is gone.
   static Result<std::unique_ptr<DraftModel>> create(DraftWeights weights, const VerifierTensors& verifier,
                                                     const TttOptions& options, std::int64_t max_rows,
-                                                    bool with_gradients);
+                                                    bool with_gradients, Accelerator* device = nullptr);
   virtual ~DraftModel() = default;
+  /// With a device the values are those of create(), or what fetch_weights() brought last.
   virtual DraftWeights& weights() = 0;
-  /// Gradients in the layout of weights().values (trainable part first, see parameter_table); overwritten by
-  /// step().
-  virtual std::vector<float>& gradients() = 0;
+  /// Brings weights().values up to date; on the host they always are.
+  virtual Status fetch_weights() = 0;
+  /// All parameters in the layout of weights().values, where steps read them: these values themselves, or the
+  /// device's memory.
+  virtual float* parameters() = 0;
+  /// Gradients in the same layout (trainable part first, see parameter_table); overwritten by step().
+  virtual PlacedArray<float>& gradients() = 0;
   virtual std::int64_t trainable_elements() const = 0;
-  /// Bytes this object holds at most, for the log's first lines.
+  /// Bytes this object holds at most, for the log's first lines; with a device those of its memory.
   virtual std::uint64_t memory_bytes() const = 0;
   /// What the next steps do with their gradients; changed in place by the caller.
   virtual GradientSharing& sharing() = 0;
@@ -122,7 +131,8 @@ class DraftModel {
   /// Forward (and backward when `with_gradients`): gradients of sum_k weight_k * loss_k / (counted_k + 1e-5),
   /// counted over this batch, or as sharing() says. Without gradients every row is computed, whatever
   /// row_sampling says. kNumeric when the loss is not finite (gradients are then useless). kInvalidArgument
-  /// when rows > max_rows. The sums' memory is kept between calls when the same object is given.
+  /// when rows > max_rows. kInternal when the device failed. The sums' memory is kept between calls when the
+  /// same object is given.
   virtual Status step(const DraftInputs& inputs, bool with_gradients, StepSums* sums,
                       Predictions* predictions) = 0;
   Result<StepSums> step(const DraftInputs& inputs, bool with_gradients, Predictions* predictions = nullptr) {

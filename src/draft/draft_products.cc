@@ -18,9 +18,12 @@ void make_teacher(ComputeType type, const DraftVocab& vocab, Core* core,
                   std::unique_ptr<LinearWeight>& teacher) {
   if (core->options.teacher_vocab == TeacherVocab::kWhole) return;  // the whole head is used in place
   const Dims& d = core->dims;
-  teacher = std::make_unique<LinearWeight>(d.Vd, d.Ht, d.Ht, LinearWeightOptions{type, true, false},
-                                           &core->products.workspace);
-  if (vocab.is_full())
+  LinearWeightOptions options{type, true, false};
+  options.on_device = core->on_device();
+  teacher = std::make_unique<LinearWeight>(d.Vd, d.Ht, d.Ht, options, &core->products.workspace);
+  if (core->on_device())
+    teacher->load(core->copies.teacher_rows.data());
+  else if (vocab.is_full())
     teacher->load(core->verifier.lm_head);  // rows in target order
   else
     teacher->load(draft_rows(vocab, core->verifier.lm_head, d.Ht).data());
@@ -58,8 +61,9 @@ struct Shape {
 
 // What make_products() makes.
 std::vector<Shape> shapes(ComputeType type, bool with_gradients, bool head_is_frozen, TeacherVocab teacher,
-                          const Dims& d) {
-  const LinearWeightOptions usual{with_gradients ? type : ComputeType::kF32, false, with_gradients};
+                          const Dims& d, bool on_device) {
+  LinearWeightOptions usual{with_gradients ? type : ComputeType::kF32, false, with_gradients};
+  usual.on_device = on_device;
   LinearWeightOptions head = usual;
   head.pack_f32 = head_is_frozen || 4 * d.Vd * d.H <= kMostPackedBytes;
   head.gradients_come_rounded = true;
@@ -71,18 +75,21 @@ std::vector<Shape> shapes(ComputeType type, bool with_gradients, bool head_is_fr
                             {d.H, d.F, d.L, usual},
                             {d.Vd, d.H, 1, head}};
   if (teacher == TeacherVocab::kWhole) return all;
-  all.push_back({d.Vd, d.Ht, 1, {ComputeType::kF32, true, false}});
-  if (usual.type == ComputeType::kBf16) all.push_back({d.Vd, d.Ht, 1, {usual.type, true, false}});
+  LinearWeightOptions of_teacher{ComputeType::kF32, true, false};
+  of_teacher.on_device = on_device;
+  all.push_back({d.Vd, d.Ht, 1, of_teacher});
+  of_teacher.type = ComputeType::kBf16;
+  if (usual.type == ComputeType::kBf16) all.push_back({d.Vd, d.Ht, 1, of_teacher});
   return all;
 }
 
 }  // namespace
 
 std::uint64_t forecast_product_bytes(ComputeType type, bool with_gradients, bool head_is_frozen,
-                                     TeacherVocab teacher, const Dims& dims) {
+                                     TeacherVocab teacher, const Dims& dims, bool on_device) {
   ProductRoom room;
   std::uint64_t bytes = 0;
-  for (const Shape& s : shapes(type, with_gradients, head_is_frozen, teacher, dims)) {
+  for (const Shape& s : shapes(type, with_gradients, head_is_frozen, teacher, dims, on_device)) {
     bytes += static_cast<std::uint64_t>(s.copies) * LinearWeight::packed_bytes(s.out, s.in, s.options);
     room.grow(LinearWeight::room(s.out, s.in, s.options));
   }
@@ -106,7 +113,8 @@ void make_products(ComputeType type, bool with_gradients, const DraftVocab& voca
   const Dims& d = core->dims;
   Products& products = core->products;
   // Without gradients everything is measured, and that in fp32.
-  const LinearWeightOptions options{with_gradients ? type : ComputeType::kF32, false, with_gradients};
+  LinearWeightOptions options{with_gradients ? type : ComputeType::kF32, false, with_gradients};
+  options.on_device = core->on_device();
   const auto make = [&](std::unique_ptr<LinearWeight>& product, std::int64_t out, std::int64_t in,
                         std::int64_t stored_columns) {
     product = std::make_unique<LinearWeight>(out, in, stored_columns, options, &products.workspace);
@@ -131,7 +139,7 @@ void make_products(ComputeType type, bool with_gradients, const DraftVocab& voca
   }
   LinearWeightOptions of_head = options;
   of_head.pack_f32 = core->head_is_frozen || 4 * d.Vd * d.H <= kMostPackedBytes;
-  of_head.gradients_come_rounded = true;  // by the head's loss
+  of_head.gradients_come_rounded = !core->on_device();  // by the head's loss
   products.head = std::make_unique<LinearWeight>(d.Vd, d.H, d.H, of_head, &products.workspace);
   if (core->head_is_frozen) products.head->load(core->weights.lm_head);
   make_teacher(ComputeType::kF32, vocab, core, products.exact_teacher);

@@ -46,7 +46,7 @@ TEST(GradientSharing, DocumentsOneByOneAddUpToTheBatch) {
     auto model = model_of(g);
     const auto whole = model->step(g.inputs(), true);
     ASSERT_TRUE(whole.ok());
-    const std::vector<float> want = model->gradients();
+    const std::vector<float> want = model->gradients().to_host();
 
     GradientSharing& sharing = model->sharing();
     sharing.counted.assign(static_cast<std::size_t>(g.options.ttt_steps), 0.0);
@@ -62,7 +62,7 @@ TEST(GradientSharing, DocumentsOneByOneAddUpToTheBatch) {
       ASSERT_TRUE(model->step(inputs, true).ok());
       sharing.accumulate = true;
     }
-    EXPECT_LE(norm_of(model->gradients(), &want), 1e-5 * norm_of(want) + 1e-12);
+    EXPECT_LE(norm_of(model->gradients().to_host(), &want), 1e-5 * norm_of(want) + 1e-12);
   }
   EXPECT_GT(with_several, 3);
 }
@@ -85,7 +85,7 @@ TEST(GradientSharing, UnsupervisedDocumentsHaveNoLossAndNoGradient) {
       ++with_several;
       const auto first = model->step(inputs, true);
       ASSERT_TRUE(first.ok());
-      const std::vector<float> gradients = model->gradients();
+      const std::vector<float> gradients = model->gradients().to_host();
       EXPECT_GT(norm_of(gradients), 0);
       std::vector<std::int32_t> ids = g.input_ids;
       for (std::size_t p = 0; p < ids.size(); ++p)
@@ -94,7 +94,7 @@ TEST(GradientSharing, UnsupervisedDocumentsHaveNoLossAndNoGradient) {
       const auto second = model->step(inputs, true);
       ASSERT_TRUE(second.ok());
       EXPECT_EQ(first->loss(g.options), second->loss(g.options));
-      EXPECT_EQ(gradients, model->gradients());
+      EXPECT_EQ(gradients, model->gradients().to_host());
       inputs.input_ids = g.input_ids.data();
     }
     std::fill(mask.begin(), mask.end(), 0);
@@ -102,7 +102,7 @@ TEST(GradientSharing, UnsupervisedDocumentsHaveNoLossAndNoGradient) {
     ASSERT_TRUE(nothing.ok()) << nothing.status().message();
     EXPECT_EQ(nothing->loss(g.options), 0);
     EXPECT_EQ(nothing->depth[0].counted, 0);
-    for (const float value : model->gradients()) ASSERT_EQ(value, 0.0f);
+    for (const float value : model->gradients().to_host()) ASSERT_EQ(value, 0.0f);
   }
   EXPECT_GT(with_several, 3);
 }
@@ -112,19 +112,18 @@ TEST(GradientSharing, WhatIsSaidToBeFinalIsFinal) {
     SCOPED_TRACE(path);
     const golden::Golden g = golden::load(path);
     auto model = model_of(g);
-    std::vector<float> seen(model->gradients().size(), NAN);
+    std::vector<float> seen(model->gradients().to_host().size(), NAN);
     std::int64_t before = model->trainable_elements(), calls = 0;
     model->sharing().on_final = [&](std::int64_t first) {
       ASSERT_LE(first, before);
-      std::copy(model->gradients().begin() + first, model->gradients().begin() + before,
-                seen.begin() + first);
+      std::copy(model->gradients().data() + first, model->gradients().data() + before, seen.begin() + first);
       before = first;
       ++calls;
     };
     ASSERT_TRUE(model->step(g.inputs(), true).ok());
     EXPECT_EQ(before, 0);
     EXPECT_GE(calls, 3);
-    EXPECT_EQ(seen, model->gradients());
+    EXPECT_EQ(seen, model->gradients().to_host());
   }
 }
 

@@ -14,11 +14,12 @@ struct MemoryForecast::Parts {
 };
 
 MemoryForecast::MemoryForecast(const DraftConfig& c, const TttOptions& options, bool with_gradients,
-                               int threads)
+                               int threads, bool on_device)
     : parts_(std::make_unique<Parts>()) {
   draft_core::Core& core = parts_->core;
   core.config = c;
   core.options = options;
+  core.counts_for_device = on_device;
   core.dims = {c.hidden,       c.target_hidden, c.num_aux(),   c.num_heads,  c.num_kv_heads,   c.head_dim,
                c.intermediate, c.vocab,         c.draft_vocab, c.num_layers, options.ttt_steps};
   parts_->chunk_rows = options.chunk_rows > 0 ? options.chunk_rows : default_chunk_rows(options.ttt_steps);
@@ -28,7 +29,7 @@ MemoryForecast::MemoryForecast(const DraftConfig& c, const TttOptions& options, 
   const auto steps = static_cast<std::size_t>(core.dims.K), layers = static_cast<std::size_t>(core.dims.L);
   b.keys.resize(layers);
   b.at.assign(steps, std::vector<draft_core::LayerStep>(layers));
-  for (auto* list : {&b.cos, &b.sin, &b.f_normed, &b.f_inv, &b.xs, &b.loss}) list->resize(steps);
+  for (auto* list : {&b.cos, &b.sin, &b.f_normed, &b.f_inv, &b.xs}) list->resize(steps);
 }
 
 MemoryForecast::~MemoryForecast() = default;
@@ -52,7 +53,8 @@ std::uint64_t MemoryForecast::activation_bytes(const DraftInputs& rows) {
 std::uint64_t MemoryForecast::packed_bytes(bool train_head) const {
   const TttOptions& options = parts_->core.options;
   return draft_core::forecast_product_bytes(options.compute_type, parts_->with_gradients, !train_head,
-                                            options.teacher_vocab, parts_->core.dims);
+                                            options.teacher_vocab, parts_->core.dims,
+                                            parts_->core.on_device());
 }
 
 }  // namespace eaglet

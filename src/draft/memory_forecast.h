@@ -12,7 +12,9 @@ namespace eaglet {
 /// looked at), told from the configuration alone: no weight exists. The same layout that step() uses.
 class MemoryForecast {
  public:
-  MemoryForecast(const DraftConfig& config, const TttOptions& options, bool with_gradients, int threads);
+  /// `on_device`: as with a device, whose ops have scratch of their own.
+  MemoryForecast(const DraftConfig& config, const TttOptions& options, bool with_gradients, int threads,
+                 bool on_device = false);
   ~MemoryForecast();
   std::uint64_t activation_bytes(const DraftInputs& rows);
   /// Bytes of the copies of weights and of the teacher's head that are made ready for products, and of the

@@ -22,7 +22,7 @@ TEST(MemoryForecast, AFullBatchIsWhatTheModelTakes) {
       MemoryForecast forecast(g.weights.config, g.options, true, num_threads());
       const std::uint64_t fixed =
           sizeof(float) * (model->weights().values.size() + model->weights().embed_tokens.size() +
-                           model->gradients().size()) +
+                           model->gradients().to_host().size()) +
           forecast.packed_bytes(train_head);
       const std::uint64_t usual = forecast.activation_bytes(g.inputs());
       std::vector<std::int32_t> one(g.input_ids.size(), 0), positions;

@@ -222,7 +222,7 @@ void ResidentDraft::Impl::attend(std::size_t layer, std::int64_t rows) {
   const DraftConfig& c = draft.config;
   std::int64_t longest = 0;
   for (const SequenceRows& s : step) longest = std::max(longest, s.cache->length() + s.rows);
-  const std::int64_t floats = cached_attention_scratch_floats(c.num_heads / c.num_kv_heads, longest);
+  const std::int64_t floats = cached_attention_scratch_floats(c.head_dim, c.num_heads / c.num_kv_heads, longest);
   room(&scratch, num_threads() * floats);
   room(&attended, rows * q_width());
   std::fill_n(attended.data(), rows * q_width(), 0.0f);  // those that fill up

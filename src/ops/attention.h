@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/compute_type.h"
+
 namespace eaglet {
 
 /// Attention of one drafting step (docs/math/attention.md). A query row sees the step-0 keys of its own
@@ -14,6 +16,9 @@ namespace eaglet {
 struct AttentionShape {
   std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;  // N, Kv, D; N is a multiple of Kv
   std::int64_t window = 0;  // 0 = none; else keys j with p - window < j <= p
+  /// What a device's tensor cores multiply step-0 keys and values in; the host multiplies in fp32, and own keys
+  /// are everywhere. bf16: queries, step-0 keys and values, and the gradient of the output are rounded first.
+  ComputeType device_type = ComputeType::kF32;
 };
 
 /// Queries of one document: rows [query_begin, query_end) of the query array, keys [key_begin, key_end) of
@@ -22,8 +27,8 @@ struct AttentionSpan {
   std::int32_t query_begin = 0, query_end = 0, key_begin = 0, key_end = 0;
 };
 
-/// What one call works on. Spans ascend, and so does key_of_query. key_of_query [n]: index in the step-0 arrays of the query's own row (its last
-/// visible step-0 key).
+/// What one call works on. Spans ascend, and so does key_of_query. key_of_query [n]: index in the step-0 arrays
+/// of the query's own row (its last visible step-0 key).
 struct AttentionInputs {
   std::int64_t num_queries = 0;
   const std::vector<AttentionSpan>* spans = nullptr;

@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <vector>
 
-#include "device/cuda_device.h"
+#include "ops/attention_cuda.h"
 #include "ops/cuda_ops.h"
 
 namespace eaglet::cuda {
@@ -12,44 +11,6 @@ namespace {
 // each; a thread has every kLanes-th column of its row.
 constexpr int kRows = 16, kKeys = 16, kLanes = 8, kThreads = kRows * kLanes;
 constexpr int kKeysEach = kKeys / kLanes;
-constexpr std::int64_t kMostHeadDim = 256;
-constexpr int kMostOwn = 64;  // draft/row_plan.h: kMaxTttSteps
-
-// What every kernel needs of a call. first_key and key_of_query [n]: the keys of a query's document begin
-// there, and its own row. Both ascend.
-struct Call {
-  std::int64_t n = 0, group = 0, kv_heads = 0, window = 0;
-  int head_dim = 0;
-  float scale = 0;
-  const std::int32_t *first_key = nullptr, *key_of_query = nullptr;
-  const float *queries = nullptr, *keys = nullptr, *values = nullptr;
-
-  __device__ std::int64_t rows() const { return n * group; }
-  __device__ std::int64_t query_of(std::int64_t row) const { return row / group; }
-  // Of [n, N, D] arrays: where a row of this kv head begins; of [n, N]: in units of one.
-  __device__ std::int64_t at(std::int64_t row, std::int64_t kv_head) const {
-    return query_of(row) * group * kv_heads + kv_head * group + row % group;
-  }
-  __device__ std::int64_t first_of(std::int64_t query) const {
-    const std::int64_t begin = first_key[query], in_window = key_of_query[query] - window + 1;
-    return window > 0 && in_window > begin ? in_window : begin;
-  }
-  // Does the row's query see the step-0 key?
-  __device__ bool sees(std::int64_t row, std::int64_t key) const {
-    const std::int64_t query = query_of(row);
-    return key >= first_of(query) && key <= key_of_query[query];
-  }
-};
-
-// Keys and values that rows made themselves at later steps.
-struct OwnKeys {
-  int count = 0;
-  const float *keys[kMostOwn], *values[kMostOwn];
-  const std::int32_t* index[kMostOwn];
-};
-struct OwnGradients {
-  float *keys[kMostOwn], *values[kMostOwn];
-};
 
 // Tiles in shared memory have one column more than they need, so that lanes which walk down do not meet in a
 // bank.
@@ -93,9 +54,6 @@ __device__ float lanes_max(float value) {
   return value;
 }
 
-struct KeyRange {
-  std::int64_t begin, end;
-};
 // Keys that any row of the block sees.
 __device__ KeyRange keys_of(const Call& c, std::int64_t first_row) {
   const std::int64_t last_row = min(first_row + kRows, c.rows()) - 1;
@@ -193,11 +151,6 @@ __global__ void attend(Call c, OwnKeys own, float* out, float* log_sum_exp) {
     if (lane + kLanes * i < c.head_dim) out[at * c.head_dim + lane + kLanes * i] = run.out[i] / run.sum;
   if (lane == 0) log_sum_exp[at] = run.largest + logf(run.sum);
 }
-
-struct Backward {
-  const float *out = nullptr, *log_sum_exp = nullptr, *d_out = nullptr;
-  float* delta = nullptr;  // [n, N]: sum_j p_j dp_j = <out, d_out>
-};
 
 // p and ds = scale * p * (dp - delta) of one row and key; both 0 where the row does not see the key.
 struct Pair {
@@ -321,42 +274,6 @@ __global__ void key_gradients(Call c, Backward b, std::int64_t first_of_all, std
     }
 }
 
-// What flows through own keys: a warp has one query of one kv head and all heads of its group, so nothing
-// races; d_queries is added to. Grid: queries x kv heads.
-__global__ void own_gradients(Call c, Backward b, OwnKeys own, OwnGradients to, float* d_queries) {
-  constexpr int kEach = static_cast<int>(kMostHeadDim) / kWarp;
-  const std::int64_t query = blockIdx.x, kv_head = blockIdx.y;
-  const int lane = static_cast<int>(threadIdx.x);
-  for (int j = 0; j < own.count; ++j) {
-    const std::int64_t at_own = (own.index[j][query] * c.kv_heads + kv_head) * c.head_dim;
-    float d_key[kEach], d_value[kEach];
-    for (int i = 0; i < kEach; ++i) d_key[i] = d_value[i] = 0;
-    for (std::int64_t member = 0; member < c.group; ++member) {
-      const std::int64_t at = c.at(query * c.group + member, kv_head), base = at * c.head_dim;
-      float score = 0, dp = 0;
-      for (int d = lane; d < c.head_dim; d += kWarp) {
-        score += c.queries[base + d] * own.keys[j][at_own + d];
-        dp += b.d_out[base + d] * own.values[j][at_own + d];
-      }
-      const float p = expf(c.scale * warp_sum(score) - b.log_sum_exp[at]);
-      const float ds = c.scale * p * (warp_sum(dp) - b.delta[at]);
-      for (int i = 0; i < kEach; ++i) {
-        const int d = lane + kWarp * i;
-        if (d >= c.head_dim) break;
-        d_value[i] += p * b.d_out[base + d];
-        d_key[i] += ds * c.queries[base + d];
-        d_queries[base + d] += ds * own.keys[j][at_own + d];
-      }
-    }
-    for (int i = 0; i < kEach; ++i) {
-      const int d = lane + kWarp * i;
-      if (d >= c.head_dim) break;
-      to.keys[j][at_own + d] += d_key[i];
-      to.values[j][at_own + d] += d_value[i];
-    }
-  }
-}
-
 // Memory of the op for a call: first_key, and delta for backward.
 struct Memory {
   std::int32_t* first_key = nullptr;
@@ -368,38 +285,6 @@ Memory take_memory(const AttentionShape& shape, const AttentionInputs& in) {
       op_scratch(keys + static_cast<std::uint64_t>(in.num_queries * shape.num_heads) * sizeof(float)));
   if (block == nullptr) return {};
   return {reinterpret_cast<std::int32_t*>(block), reinterpret_cast<float*>(block + keys)};
-}
-
-Call make_call(const AttentionShape& shape, const AttentionInputs& in, std::int32_t* first_key) {
-  static std::vector<std::int32_t> first;  // its memory stays
-  first.assign(static_cast<std::size_t>(in.num_queries), 0);
-  for (const AttentionSpan& span : *in.spans)
-    std::fill(first.begin() + span.query_begin, first.begin() + span.query_end, span.key_begin);
-  copy_in(first_key, first.data(), first.size() * sizeof(std::int32_t));
-  Call c;
-  c.n = in.num_queries;
-  c.group = shape.num_heads / shape.num_kv_heads;
-  c.kv_heads = shape.num_kv_heads;
-  c.window = shape.window;
-  c.head_dim = static_cast<int>(shape.head_dim);
-  c.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
-  c.first_key = first_key;
-  c.key_of_query = in.key_of_query;
-  c.queries = in.queries;
-  c.keys = in.keys0;
-  c.values = in.values0;
-  return c;
-}
-
-OwnKeys own_keys_of(const AttentionInputs& in) {
-  OwnKeys own = {};
-  own.count = static_cast<int>(in.num_own);
-  for (std::int64_t j = 0; j < in.num_own; ++j) {
-    own.keys[j] = in.own_keys[j];
-    own.values[j] = in.own_values[j];
-    own.index[j] = in.own_index[j];
-  }
-  return own;
 }
 
 // `tiles` of kRows rows and `squares` of rows x keys.
@@ -424,6 +309,7 @@ bool fits(const AttentionShape& shape, const AttentionInputs& in) {
 void attention(const AttentionShape& shape, const AttentionInputs& in, float* out, float* log_sum_exp, float*,
                std::int64_t) {
   if (in.num_queries == 0 || !fits(shape, in)) return;
+  if (shape.device_type == ComputeType::kBf16) return tiled_attention(shape, in, out, log_sum_exp);
   const Memory memory = take_memory(shape, in);
   if (memory.first_key == nullptr) return;
   launch_with_shared("attention", shape.head_dim <= kMostHeadDim / 2 ? attend<16> : attend<32>,
@@ -434,6 +320,8 @@ void attention(const AttentionShape& shape, const AttentionInputs& in, float* ou
 void attention_backward(const AttentionShape& shape, const AttentionInputs& in, const float* out,
                         const float* log_sum_exp, const AttentionGradients& gradients, float*, std::int64_t) {
   if (in.num_queries == 0 || !fits(shape, in)) return;
+  if (shape.device_type == ComputeType::kBf16)
+    return tiled_attention_backward(shape, in, out, log_sum_exp, gradients);
   const Memory memory = take_memory(shape, in);
   if (memory.first_key == nullptr) return;
   const Call c = make_call(shape, in, memory.first_key);
@@ -442,25 +330,13 @@ void attention_backward(const AttentionShape& shape, const AttentionInputs& in, 
   launch_with_shared("attention_backward: queries", narrow ? query_gradients<16> : query_gradients<32>,
                      row_grid(shape, in), dim3(kThreads), shared_bytes(shape, 4, 1), c, b,
                      gradients.d_queries);
-  std::int64_t first = in.spans->front().key_begin, end = in.spans->front().key_end;
-  for (const AttentionSpan& span : *in.spans) {
-    first = std::min<std::int64_t>(first, span.key_begin);
-    end = std::max<std::int64_t>(end, span.key_end);
-  }
+  const auto [first, end] = all_keys(in);
   const dim3 key_grid(static_cast<unsigned>((end - first + kKeys - 1) / kKeys),
                       static_cast<unsigned>(shape.num_kv_heads));
   launch_with_shared("attention_backward: keys", narrow ? key_gradients<16> : key_gradients<32>, key_grid,
                      dim3(kThreads), shared_bytes(shape, 4, 2), c, b, first, end, gradients.d_keys0,
                      gradients.d_values0);
-  if (in.num_own == 0) return;
-  OwnGradients to = {};
-  for (std::int64_t j = 0; j < in.num_own; ++j) {
-    to.keys[j] = gradients.d_own_keys[j];
-    to.values[j] = gradients.d_own_values[j];
-  }
-  launch("attention_backward: own keys", own_gradients,
-         dim3(static_cast<unsigned>(in.num_queries), static_cast<unsigned>(shape.num_kv_heads)), dim3(kWarp),
-         c, b, own_keys_of(in), to, gradients.d_queries);
+  own_key_gradients(c, b, in, gradients, false);
 }
 
 }  // namespace eaglet::cuda

@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 #include "ops/attention_test_util.h"
 #include "ops/device_test.h"
+#include "tensor/dtype.h"
 
 namespace eaglet {
 namespace {
@@ -163,6 +164,65 @@ TEST_F(AttentionOnDevice, LargeScoresDoNotOverflow) {
   const auto wanted = on_host(c, d_out);
   EXPECT_LT(relative_difference(results[0], wanted[0]), 5e-5);
   EXPECT_LT(relative_difference(results[1], wanted[1]), 1e-5);
+}
+
+// bf16 on tensor cores. What is rounded is rounded before, so that the host's op sees the same numbers; what
+// is left are the weights, which are rounded for the products with values, and the gradients of scores: 2^-9
+// each.
+void round_all(std::vector<float>* values) {
+  for (float& value : *values) value = bf16_to_f32(f32_to_bf16(value));
+}
+AttentionCase rounded(AttentionCase c) {
+  for (auto* part : {&c.queries, &c.keys0, &c.values0}) round_all(part);
+  c.shape.device_type = ComputeType::kBf16;
+  return c;
+}
+void check_rounded(const AttentionCase& c) {
+  SCOPED_TRACE(testing::Message() << c.shape.num_heads << "/" << c.shape.num_kv_heads << " heads of "
+                                  << c.shape.head_dim << ", window " << c.shape.window << ", " << c.total_keys
+                                  << " keys, own steps " << c.own_steps);
+  std::vector<float> d_out = random_floats(static_cast<std::int64_t>(c.queries.size()), 99);
+  round_all(&d_out);
+  const auto results = test::twice([&] { return run(c, d_out); });
+  const auto wanted = on_host(c, d_out);
+  EXPECT_LT(relative_difference(results[0], wanted[0]), 3e-3);
+  EXPECT_LT(relative_difference(results[1], wanted[1]), 1e-5);
+  EXPECT_LT(relative_difference(results[2], wanted[2]), 4e-3);
+}
+
+TEST_F(AttentionOnDevice, TilesOfBf16OverDocuments) {
+  check_rounded(rounded(make_attention_case(4, 2, 64, 0, {40, 1, 87}, 0, 1)));
+  check_rounded(rounded(make_attention_case(1, 1, 7, 0, {5, 1, 2, 66}, 0, 1)));
+}
+TEST_F(AttentionOnDevice, TilesOfBf16WithOwnKeys) {
+  check_rounded(rounded(make_attention_case(6, 2, 50, 0, {90, 3}, 2, 3)));
+  check_rounded(rounded(make_attention_case(16, 1, 34, 0, {9}, 3, 1)));
+}
+TEST_F(AttentionOnDevice, TilesOfBf16InAWindow) {
+  check_rounded(rounded(make_attention_case(2, 1, 128, 20, {97, 33}, 1, 1)));
+  check_rounded(rounded(make_attention_case(1, 1, 16, 1, {70}, 0, 1)));
+}
+TEST_F(AttentionOnDevice, TilesOfBf16OfWideHeads) {
+  check_rounded(rounded(make_attention_case(1, 1, 256, 0, {70}, 1, 1)));
+  check_rounded(rounded(make_attention_case(3, 1, 131, 0, {17, 9}, 1, 2)));
+}
+// Keys of the call begin in the middle of the arrays, and some at the end no query sees.
+TEST_F(AttentionOnDevice, TilesOfBf16OfPartOfTheKeys) {
+  AttentionCase c = rounded(make_attention_case(2, 1, 16, 0, {30, 70}, 1, 1));
+  const auto gone = static_cast<std::size_t>(c.spans[0].query_end);
+  c.spans.erase(c.spans.begin());
+  c.spans[0].query_begin = 0;
+  c.spans[0].query_end = 50;
+  c.key_of_query.assign(c.key_of_query.begin() + static_cast<std::ptrdiff_t>(gone),
+                        c.key_of_query.begin() + static_cast<std::ptrdiff_t>(gone) + 50);
+  c.queries.resize(50 * 2 * 16);
+  c.own_index[0].resize(50);
+  check_rounded(c);
+}
+TEST_F(AttentionOnDevice, TilesOfBf16WithLargeScores) {
+  AttentionCase c = make_attention_case(2, 2, 8, 0, {100}, 1, 1);
+  for (float& q : c.queries) q *= 60;
+  check_rounded(rounded(c));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ namespace eaglet::cuda {
 
 decltype(eaglet::rms_norm) rms_norm;
 decltype(eaglet::rms_norm_backward) rms_norm_backward;
+decltype(eaglet::rms_norm_weight_backward) rms_norm_weight_backward;
 decltype(eaglet::rope_angles) rope_angles;
 decltype(eaglet::rope_rotate) rope_rotate;
 decltype(eaglet::rope_rotate_backward) rope_rotate_backward;

@@ -19,6 +19,7 @@ namespace eaglet {
 struct DeviceOps {
   decltype(&eaglet::rms_norm) rms_norm = nullptr;
   decltype(&eaglet::rms_norm_backward) rms_norm_backward = nullptr;
+  decltype(&eaglet::rms_norm_weight_backward) rms_norm_weight_backward = nullptr;
   decltype(&eaglet::rope_angles) rope_angles = nullptr;
   decltype(&eaglet::rope_rotate) rope_rotate = nullptr;
   decltype(&eaglet::rope_rotate_backward) rope_rotate_backward = nullptr;

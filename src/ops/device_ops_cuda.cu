@@ -8,6 +8,7 @@ void use_cuda_ops() {
     DeviceOps o;
     o.rms_norm = &cuda::rms_norm;
     o.rms_norm_backward = &cuda::rms_norm_backward;
+    o.rms_norm_weight_backward = &cuda::rms_norm_weight_backward;
     o.rope_angles = &cuda::rope_angles;
     o.rope_rotate = &cuda::rope_rotate;
     o.rope_rotate_backward = &cuda::rope_rotate_backward;

@@ -9,7 +9,7 @@ std::int64_t whole_blocks(std::int64_t rows) {
   return (rows + kCachedBlockRows - 1) / kCachedBlockRows * kCachedBlockRows;
 }
 std::int64_t elements(const HeadCacheShape& s, std::int64_t rows) {
-  return 2 * s.num_layers * s.num_kv_heads * s.head_dim * whole_blocks(rows);
+  return 2 * s.num_layers * s.num_kv_heads * cached_width(s.bf16, s.head_dim) * whole_blocks(rows);
 }
 
 }  // namespace
@@ -28,22 +28,22 @@ std::uint64_t HeadCache::bytes(const HeadCacheShape& shape, std::int64_t rows) {
 }
 
 CachedHead HeadCache::head(std::int64_t layer, std::int64_t kv_head) {
-  const std::int64_t part = rows_ * shape_.head_dim, at = 2 * (layer * shape_.num_kv_heads + kv_head) * part;
+  const std::int64_t part = rows_ * cached_width(shape_.bf16, shape_.head_dim),
+                     at = 2 * (layer * shape_.num_kv_heads + kv_head) * part;
   if (shape_.bf16) return {true, shape_.head_dim, narrow_.data() + at, narrow_.data() + at + part};
   return {false, shape_.head_dim, wide_.data() + at, wide_.data() + at + part};
 }
 
-// Keys in whole blocks: a block's later keys are overwritten when their rows come, like those of a block
-// begun.
+// Keys in whole blocks, values in pairs of rows: what lies behind is overwritten when its rows come.
 template <class Element>
 void HeadCache::copy_elements(const std::vector<Element>& from, std::int64_t from_rows, std::int64_t rows,
                               std::vector<Element>* to) const {
-  const std::int64_t d = shape_.head_dim;
+  const std::int64_t width = cached_width(shape_.bf16, shape_.head_dim);
   for (std::int64_t head = 0; head < shape_.num_layers * shape_.num_kv_heads; ++head) {
-    const Element* source = from.data() + 2 * head * from_rows * d;
-    Element* target = to->data() + 2 * head * rows_ * d;
-    std::copy_n(source, whole_blocks(rows) * d, target);
-    std::copy_n(source + from_rows * d, rows * d, target + rows_ * d);
+    const Element* source = from.data() + 2 * head * from_rows * width;
+    Element* target = to->data() + 2 * head * rows_ * width;
+    std::copy_n(source, whole_blocks(rows) * width, target);
+    std::copy_n(source + from_rows * width, (rows + rows % 2) * width, target + rows_ * width);
   }
 }
 

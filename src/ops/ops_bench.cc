@@ -85,7 +85,7 @@ void BM_CachedAttention(benchmark::State& state) {
   const CachedHead head{bf16, kHeadDim, keys.data(), values.data()};
   const std::vector<float> q = random_floats(group * kHeadDim, 1);
   std::vector<float> out(q.size()),
-      scratch(static_cast<std::size_t>(cached_attention_scratch_floats(group, rows)));
+      scratch(static_cast<std::size_t>(cached_attention_scratch_floats(kHeadDim, group, rows)));
   for (auto _ : state) cached_attention(head, group, 0, rows, q.data(), out.data(), scratch.data());
   rate(state, "flop/s", 4.0 * static_cast<double>(rows * group * kHeadDim));
   rate(state, "bytes/s", (bf16 ? 4.0 : 8.0) * static_cast<double>(rows * kHeadDim));

@@ -58,4 +58,15 @@ void rms_norm_backward(std::int64_t n, std::int64_t width, const float* x, const
   for (std::int64_t part = 0; part < parts; ++part) vaxpy(1.0f, partial + part * width, width, dw);
 }
 
+void rms_norm_weight_backward(std::int64_t n, std::int64_t width, const float* x, std::int64_t ldx,
+                              const float* inv, const float* dy, std::int64_t lddy, float* dw) {
+  if (const DeviceOps* device = device_ops(dy))
+    return device->rms_norm_weight_backward(n, width, x, ldx, inv, dy, lddy, dw);
+  // Threads share out columns, so the order of each sum is that of the rows.
+  parallel_for(width, 64, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = begin; j < end; ++j) dw[j] += dy[i * lddy + j] * x[i * ldx + j] * inv[i];
+  });
+}
+
 }  // namespace eaglet

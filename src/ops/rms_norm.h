@@ -18,4 +18,9 @@ void rms_norm(std::int64_t n, std::int64_t width, const float* x, std::int64_t l
 void rms_norm_backward(std::int64_t n, std::int64_t width, const float* x, const float* w, const float* inv,
                        const float* dy, bool accumulate, float* dx, float* dw, float* partial);
 
+/// The weight's part of it alone, for rows that lie ldx and lddy apart: dw [width] += sum over rows of
+/// dy * x * inv. Same bits for any thread count.
+void rms_norm_weight_backward(std::int64_t n, std::int64_t width, const float* x, std::int64_t ldx,
+                              const float* inv, const float* dy, std::int64_t lddy, float* dw);
+
 }  // namespace eaglet

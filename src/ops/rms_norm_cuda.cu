@@ -54,10 +54,10 @@ __global__ void rms_norm_rows_backward(std::int64_t n, std::int64_t width, const
 }
 
 struct WeightGradientTerm {
-  std::int64_t width;
+  std::int64_t ldx, lddy;
   const float *x, *inv, *dy;
   __device__ float operator()(std::int64_t row, std::int64_t column) const {
-    return inv[row] * dy[row * width + column] * x[row * width + column];
+    return inv[row] * dy[row * lddy + column] * x[row * ldx + column];
   }
 };
 
@@ -82,11 +82,16 @@ void rms_norm_backward(std::int64_t n, std::int64_t width, const float* x, const
   if (n == 0) return;
   // First dw: dx may overwrite dy.
   if (dw != nullptr)
-    add_column_sums("rms_norm_backward: dw", n, width, WeightGradientTerm{width, x, inv, dy}, dw);
+    add_column_sums("rms_norm_backward: dw", n, width, WeightGradientTerm{width, width, x, inv, dy}, dw);
   if (dx == nullptr) return;
   launch("rms_norm_backward",
          width <= kWidestForWarp ? rms_norm_rows_backward<kWarp> : rms_norm_rows_backward<kBlockThreads>,
          grid_of(n, width), block_of(width), n, width, x, w, inv, dy, accumulate, dx);
+}
+
+void rms_norm_weight_backward(std::int64_t n, std::int64_t width, const float* x, std::int64_t ldx,
+                              const float* inv, const float* dy, std::int64_t lddy, float* dw) {
+  add_column_sums("rms_norm_weight_backward", n, width, WeightGradientTerm{ldx, lddy, x, inv, dy}, dw);
 }
 
 }  // namespace eaglet::cuda

@@ -137,11 +137,40 @@ TEST_F(RmsNormOnDevice, BackwardAgreesWithTheHostInEveryForm) {
   }
 }
 
+// Groups of columns of a wider matrix, each with a weight of its own.
+TEST_F(RmsNormOnDevice, TheWeightsPartAloneTakesRowsThatLieApart) {
+  for (const Size& s : {Size{1, 5}, Size{70, 33}, Size{130, 7}}) {
+    SCOPED_TRACE(testing::Message() << s.n << " rows of " << s.width);
+    const std::int64_t ldx = 3 * s.width, lddy = 2 * s.width + 1;
+    const std::vector<float> x = random_floats(s.n * ldx, 1), inv = random_floats(s.n, 2),
+                             dy = random_floats(s.n * lddy, 3), before = random_floats(s.width, 4);
+    std::vector<double> wanted(before.begin(), before.end());
+    for (std::int64_t i = 0; i < s.n; ++i)
+      for (std::int64_t j = 0; j < s.width; ++j)
+        wanted[static_cast<std::size_t>(j)] += double{dy[static_cast<std::size_t>(i * lddy + j)]} *
+                                               x[static_cast<std::size_t>(i * ldx + s.width + j)] *
+                                               inv[static_cast<std::size_t>(i)];
+    std::vector<float> on_host = before;
+    rms_norm_weight_backward(s.n, s.width, x.data() + s.width, ldx, inv.data(), dy.data(), lddy,
+                             on_host.data());
+    EXPECT_LT(relative_difference(on_host, wanted), 1e-6);
+    const DeviceFloats x_(x), inv_(inv), dy_(dy);
+    const auto results = test::twice([&] {
+      const DeviceFloats dw(before);
+      rms_norm_weight_backward(s.n, s.width, x_.data() + s.width, ldx, inv_.data(), dy_.data(), lddy,
+                               dw.data());
+      return std::vector<std::vector<float>>{dw.read()};
+    });
+    EXPECT_LT(relative_difference(results[0], wanted), 1e-6);
+  }
+}
+
 TEST_F(RmsNormOnDevice, NoRowsAreNoWork) {
   const DeviceFloats any(8);
   rms_norm(0, 8, any.data(), 8, any.data(), kEps, any.data(), 8, any.data());
   rms_norm_backward(0, 8, any.data(), any.data(), any.data(), any.data(), true, any.data(), any.data(),
                     nullptr);
+  rms_norm_weight_backward(0, 8, any.data(), 8, any.data(), any.data(), 8, any.data());
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ void attend_over_caches(const AttentionShape& shape, const DocumentChunk& chunk,
   const std::vector<Item> items = items_of(shape, step);
   std::int64_t longest = 0;
   for (const CachedRows& rows : step.sequences) longest = std::max(longest, rows.cache->length() + rows.rows);
-  const std::int64_t floats = cached_attention_scratch_floats(shape.num_heads / shape.num_kv_heads, longest);
+  const std::int64_t floats = cached_attention_scratch_floats(shape.head_dim, shape.num_heads / shape.num_kv_heads, longest);
   room(&s->attended, chunk.rows * shape.num_heads * shape.head_dim);
   float* scratch = room(&s->attention, num_threads() * floats);
   parallel_items(static_cast<std::int64_t>(items.size()), [&](std::int64_t i, int thread) {

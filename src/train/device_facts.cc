@@ -2,11 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "formats/json.h"
 #include "formats/json_field.h"
 
 namespace eaglet {
 namespace {
+
+char ascii_lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
 
 constexpr double kGb = 1e9, kTera = 1e12, kGib = 1024.0 * 1024 * 1024;
 
@@ -46,6 +53,17 @@ Result<DeviceFacts> find_device(const std::string& name) {
   }
   return Status(StatusCode::kUsage, "there is no device \"" + name + "\" in the plan's table", "--device",
                 fmt::format("use {}", fmt::join(names, ", ")));
+}
+
+const DeviceFacts* facts_of_driver_name(const std::string& driver_name) {
+  std::string text = " " + driver_name + " ";
+  for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? ascii_lower(c) : ' ';
+  for (const DeviceFacts& one : known_devices()) {
+    std::string name = " " + one.name + " ";
+    std::replace(name.begin(), name.end(), '-', ' ');
+    if (text.find(name) != std::string::npos) return &one;
+  }
+  return nullptr;
 }
 
 namespace {

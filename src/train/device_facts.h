@@ -26,6 +26,8 @@ struct DeviceFacts {
 const std::vector<DeviceFacts>& known_devices();
 /// "h200", "rtx-pro-6000", ... kUsage names those there are.
 Result<DeviceFacts> find_device(const std::string& name);
+/// By the name that the driver gives a device, "NVIDIA H100 80GB HBM3"; nullptr: it is none of the table.
+const DeviceFacts* facts_of_driver_name(const std::string& driver_name);
 /// The accelerator with what was measured on it: a JSON object with "device" and any of gemm_tflops,
 /// bandwidth_share, attention_share, launch_us. kNotFound, kDataLoss, kConfig (of another device, or numbers
 /// that cannot be).

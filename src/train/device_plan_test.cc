@@ -135,6 +135,11 @@ TEST(DevicePlan, WhatFillsTheDeviceFits) {
 
 TEST(DevicePlan, WhatCannotBeIsRefused) {
   EXPECT_EQ(find_device("h300").status().code(), StatusCode::kUsage);
+  EXPECT_EQ(facts_of_driver_name("NVIDIA H100 80GB HBM3")->name, "h100");
+  EXPECT_EQ(facts_of_driver_name("NVIDIA A100-SXM4-80GB")->name, "a100");
+  EXPECT_EQ(facts_of_driver_name("NVIDIA RTX PRO 6000 Blackwell Server Edition")->name, "rtx-pro-6000");
+  EXPECT_EQ(facts_of_driver_name("NVIDIA GeForce RTX 4090")->name, "4090");
+  EXPECT_EQ(facts_of_driver_name("NVIDIA RTX A1000"), nullptr);
   EXPECT_EQ(parse_link("rope").status().code(), StatusCode::kUsage);
   EXPECT_EQ(plan_device(small(), *find_device("4090"), 2, Link::kNvlink).status().code(), StatusCode::kUsage);
   EXPECT_TRUE(plan_device(small(), *find_device("4090"), 2, Link::kPcie).ok());

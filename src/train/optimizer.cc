@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 
 #include "formats/safetensors.h"
+#include "ops/rows.h"
 
 namespace eaglet {
 namespace {
@@ -28,24 +28,30 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::vector<ParameterInfo>
                      bool with_memory)
     : options_(options), table_(std::move(table)), shard_(shard) {
   plan_pieces(shards);
-  std::int64_t own = 0, scratch = 0;
   for (Piece& piece : pieces_) {
     state_elements_ += static_cast<std::uint64_t>(piece.elements) * (piece.muon ? 1 : 2);
     if (piece.owner != shard_) continue;
-    piece.first_at = own;
-    own += piece.elements;
+    piece.first_at = moment_floats_;
+    moment_floats_ += piece.elements;
     if (piece.muon) {
       const auto& shape = table_[piece.tensor].shape;
-      scratch = std::max(scratch, muon_scratch_floats(shape[0], shape[1]));
+      scratch_floats_ = std::max(scratch_floats_, muon_scratch_floats(shape[0], shape[1]));
     } else {
-      piece.second_at = own;
-      own += piece.elements;
+      piece.second_at = moment_floats_;
+      moment_floats_ += piece.elements;
     }
   }
-  bytes_ = sizeof(float) * static_cast<std::uint64_t>(own + scratch);
+  bytes_ = sizeof(float) * static_cast<std::uint64_t>(moment_floats_ + scratch_floats_);
   if (!with_memory) return;
-  moments_.assign(static_cast<std::size_t>(own), 0.0f);
-  scratch_.resize(static_cast<std::size_t>(scratch));
+  (void)moments_.take(moment_floats_, nullptr);
+  (void)scratch_.take(scratch_floats_, nullptr);
+}
+
+Status Optimizer::place_on(Accelerator& device) {
+  EAGLET_RETURN_IF_ERROR(moments_.take(moment_floats_, &device));
+  EAGLET_RETURN_IF_ERROR(scratch_.take(scratch_floats_, &device));
+  if (moment_floats_ > 0) zero_rows(moment_floats_, 1, moments_.data());
+  return {};
 }
 
 // Muon needs whole matrices; the rest is cut evenly. Each piece goes to the shard with the least so far.
@@ -110,29 +116,39 @@ std::vector<Optimizer::StateTensor> Optimizer::state_tensors() const {
   return states;
 }
 
+// In place, or brought to `buffer` from a device.
+const float* Optimizer::moments_on_host(const Piece& piece, bool second, std::vector<float>* buffer) const {
+  if (!moments_.on_device()) return moments_.data() + place(piece, second);
+  buffer->resize(static_cast<std::size_t>(piece.elements));
+  moments_.read(place(piece, second), piece.elements, buffer->data());
+  return buffer->data();
+}
+
 // Rank 0 asks for one tensor after the other; the others send their pieces in the same order.
 Status Optimizer::send_pieces(Comm& comm) const {
+  std::vector<float> buffer;
   for (const StateTensor& state : state_tensors())
     for (const Piece& piece : pieces_)
       if (piece.tensor == state.tensor && piece.owner == shard_)
         EAGLET_RETURN_IF_ERROR(comm.send(piece.elements * static_cast<std::int64_t>(sizeof(float)),
-                                         moments_.data() + place(piece, state.second), 0));
+                                         moments_on_host(piece, state.second, &buffer), 0));
   return {};
 }
 
-// Where the whole state lies: in place when this rank has it in one piece, else put together in *buffer.
+// Where the whole state lies: in place when this rank has it in one piece on the host, else put together in
+// *buffer.
 Result<const float*> Optimizer::gather(const StateTensor& state, Comm& comm,
                                        std::vector<float>* buffer) const {
   for (const Piece& piece : pieces_)
     if (piece.tensor == state.tensor && piece.owner == shard_ &&
         piece.elements == table_[state.tensor].elements)
-      return moments_.data() + place(piece, state.second);
+      return moments_on_host(piece, state.second, buffer);
   buffer->resize(static_cast<std::size_t>(table_[state.tensor].elements));
   for (const Piece& piece : pieces_) {
     if (piece.tensor != state.tensor) continue;
     float* to = buffer->data() + piece.begin;
     if (piece.owner == shard_)
-      std::copy_n(moments_.data() + place(piece, state.second), piece.elements, to);
+      moments_.read(place(piece, state.second), piece.elements, to);
     else
       EAGLET_RETURN_IF_ERROR(
           comm.receive(piece.elements * static_cast<std::int64_t>(sizeof(float)), to, piece.owner));
@@ -178,9 +194,8 @@ Status Optimizer::read(const std::string& path) {
       return Status(StatusCode::kDataLoss, "tensor " + state.name + " does not fit the draft", path);
     for (const Piece& piece : pieces_)
       if (piece.tensor == state.tensor && piece.owner == shard_)
-        std::memcpy(moments_.data() + place(piece, state.second),
-                    file.data(*entry) + static_cast<std::size_t>(piece.begin) * sizeof(float),
-                    static_cast<std::size_t>(piece.elements) * sizeof(float));
+        moments_.write(place(piece, state.second), piece.elements,
+                       reinterpret_cast<const float*>(file.data(*entry)) + piece.begin);
   }
   return {};
 }

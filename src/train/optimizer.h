@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "comm/comm.h"
+#include "device/placed_array.h"
 #include "draft/draft_weights.h"
 #include "ops/adamw.h"
 #include "ops/muon.h"
@@ -28,12 +29,15 @@ bool learns_by_muon(const ParameterInfo& parameter);
 /// Same inputs and thread count: same bits, whatever the shards.
 class Optimizer {
  public:
-  /// Without memory it only tells its bytes().
+  /// Without memory it only tells its bytes(); with memory the host's.
   Optimizer(const OptimizerOptions& options, std::vector<ParameterInfo> table, int shard = 0, int shards = 1,
             bool with_memory = true);
 
+  /// Moments, all zero, and scratch in the device's memory from now on. kNoSpace when it has no more.
+  Status place_on(Accelerator& device);
+
   /// One update in place: weights and gradients are whole blocks in table order, gradients times
-  /// `gradient_scale`.
+  /// `gradient_scale`. They lie where the moments lie.
   void update(float* weights, const float* gradients, double gradient_scale, double learning_rate);
   /// After update(): every rank gets the pieces it did not update itself. Nothing to do with one shard.
   Status share_weights(Comm& comm, float* weights) const;
@@ -69,6 +73,7 @@ class Optimizer {
   std::int64_t place(const Piece& piece, bool second) const {
     return second ? piece.second_at : piece.first_at;
   }
+  const float* moments_on_host(const Piece& piece, bool second, std::vector<float>* buffer) const;
   Status send_pieces(Comm& comm) const;
   Result<const float*> gather(const StateTensor& state, Comm& comm, std::vector<float>* buffer) const;
 
@@ -76,7 +81,8 @@ class Optimizer {
   const std::vector<ParameterInfo> table_;
   const int shard_;
   std::vector<Piece> pieces_;
-  std::vector<float> moments_, scratch_;
+  std::int64_t moment_floats_ = 0, scratch_floats_ = 0;
+  PlacedArray<float> moments_, scratch_;
   std::uint64_t state_elements_ = 0, bytes_ = 0;
   std::int64_t updates_ = 0;
 };

@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "base/status.h"
 #include "comm/comm.h"
+#include "device/accelerator.h"
 #include "store/store.h"
 
 namespace eaglet {
@@ -73,7 +74,8 @@ struct TrainOptions {
   std::string target_weights = "auto";         // with online: auto | stored | f16 | f32
   /// Opens what is trained on; empty: the store at store_path.
   std::function<Result<std::unique_ptr<StoreReader>>()> open_store;
-  Comm* comm = nullptr;  // the ranks of this run; nullptr: one
+  Comm* comm = nullptr;           // the ranks of this run; nullptr: one
+  Accelerator* device = nullptr;  // where steps run; nullptr: this machine's processor
   /// Gets a line for people per logged step (the command prints it on stdout); may be empty.
   std::function<void(const std::string&)> on_step_line;
 };
@@ -89,6 +91,7 @@ struct TrainReport {
   std::int64_t real_tokens = 0;               // of one epoch
   std::int64_t trainable_params = 0, total_params = 0;
   std::string compute_type;          // f32 | bf16
+  std::string device;                // "cpu", or the accelerator's name
   std::int64_t skipped_updates = 0;  // not finite, left out
   int ranks = 1;
   double needed_flops = 0;     // arithmetic of this run's updates

@@ -116,7 +116,7 @@ class WorkCounter {
 
 Result<std::uint64_t> most_activations(const TrainOptions& options, const TrainData& data,
                                        const DraftConfig& config, const TttOptions& ttt, int threads) {
-  MemoryForecast forecast(config, ttt, true, threads);
+  MemoryForecast forecast(config, ttt, true, threads, options.device != nullptr);
   TokenRows rows;
   std::uint64_t most = 0;
   for (const std::vector<std::size_t>& documents : data.training_plan.epoch(0)) {
@@ -212,7 +212,8 @@ Result<TrainPlan> make_train_plan(const TrainOptions& options, const TrainData& 
   plan.memory = fixed_memory(options, config, target.tied_head, batches, data.states);
   if (data.can_validate) plan.memory.batches += batch_bytes(options.max_seq_len, config, data.states);
   EAGLET_ASSIGN_OR_RETURN(plan.memory.activations, most_activations(options, data, config, ttt, threads));
-  plan.memory.packed = MemoryForecast(config, ttt, true, threads).packed_bytes(options.train_head);
+  plan.memory.packed =
+      MemoryForecast(config, ttt, true, threads, options.device != nullptr).packed_bytes(options.train_head);
   plan.memory.program = program_bytes + kLibraryBytes;
   plan.state_bytes = data.store->bytes();
   DraftWeights shape;
@@ -291,9 +292,12 @@ std::vector<std::string> plan_lines(const TrainPlan& plan, const TrainOptions& o
   lines.push_back(fmt::format(
       "memory{}: {} = weights {}, gradients {}, optimizer {}, packed {}, activations {}, target {}, "
       "batches {}, program {}; checkpoint {}",
-      ranks > 1 ? " of a rank" : "", bytes(m.total()), bytes(m.weights), bytes(m.gradients),
-      bytes(m.optimizer), bytes(m.packed), bytes(m.activations), bytes(m.target), bytes(m.batches),
-      bytes(m.program), bytes(plan.checkpoint_bytes)));
+      options.device != nullptr ? " (the device's and the host's together)"
+      : ranks > 1               ? " of a rank"
+                                : "",
+      bytes(m.total()), bytes(m.weights), bytes(m.gradients), bytes(m.optimizer), bytes(m.packed),
+      bytes(m.activations), bytes(m.target), bytes(m.batches), bytes(m.program),
+      bytes(plan.checkpoint_bytes)));
   const std::string several = plan.batches_per_update == 1
                                   ? std::string()
                                   : fmt::format(", {} an update over {} {}", plan.batches_per_update, ranks,

@@ -54,6 +54,7 @@ class Run {
 
  private:
   Status prepare();
+  Status check_device();
   Status choose_steps();
   Status start();
   Status choose_compute_type();
@@ -92,6 +93,7 @@ class Run {
 Status Run::prepare() {
   set_num_threads(threads_of_rank(options_.threads, comm_.ranks_here()));
   effective_.threads = num_threads();
+  EAGLET_RETURN_IF_ERROR(check_device());
   EAGLET_ASSIGN_OR_RETURN(data_, open_train_data(options_, target_));
   effective_.target_identity = target_.identity;
   effective_.store_fingerprint = store_fingerprint(*data_.store);
@@ -104,6 +106,14 @@ Status Run::prepare() {
   EAGLET_RETURN_IF_ERROR(compare_settings());
   EAGLET_RETURN_IF_ERROR(check_same_on_all_ranks(comm_, start_.state, start_.draft, options_.output_dir));
   return leads() ? set_newer_aside(options_.output_dir, resume_, progress_) : Status();
+}
+
+Status Run::check_device() {
+  if (options_.device == nullptr) return {};
+  effective_.device = options_.device->name();
+  if (comm_.ranks() == 1) return {};
+  return Status(StatusCode::kConfig, "several ranks can train on processors only so far", "--device",
+                "give --device cpu, or start one rank");
 }
 
 Status Run::choose_steps() {
@@ -123,7 +133,8 @@ Status Run::start() {
   return {};
 }
 
-// A run goes on in the type it was begun in; else rank 0 measures for all.
+// A run goes on in the type it was begun in; else a device's is bf16, and of processors rank 0 measures for
+// all.
 Status Run::choose_compute_type() {
   const auto before = start_.has_settings && start_.state.settings.is_object()
                           ? start_.state.settings.find("compute_type")
@@ -134,6 +145,10 @@ Status Run::choose_compute_type() {
                            : start_.has_settings           ? "f32"
                                                            : "";
   if (name.empty()) {
+    if (options_.device != nullptr) {
+      effective_.compute_type = ComputeType::kBf16;
+      return {};
+    }
     if (leads()) effective_.compute_type = fastest_compute_type();
     return comm_.broadcast(sizeof effective_.compute_type, &effective_.compute_type, 0);
   }
@@ -165,6 +180,11 @@ Status Run::compare_settings() {
         fmt::format("warning: begun with {} threads, now {}: the results agree to rounding, not bit for bit",
                     start_.state.threads, effective_.threads));
   start_.state.threads = effective_.threads;
+  if (start_.has_settings && start_.state.device != effective_.device)
+    progress_.note(
+        fmt::format("warning: begun on {}, now on {}: the results agree to rounding, not bit for bit",
+                    start_.state.device, effective_.device));
+  start_.state.device = effective_.device;
   return {};
 }
 
@@ -173,11 +193,13 @@ Status Run::make_model() {
   const TttOptions ttt = ttt_options(options_, effective_.compute_type);
   const VerifierTensors verifier{weights_.embed_tokens.data(), weights_.final_norm.data(),
                                  weights_.head().data(), target_.rms_norm_eps};
-  EAGLET_ASSIGN_OR_RETURN(
-      model_, DraftModel::create(std::move(start_.draft), verifier, ttt, options_.max_seq_len, true));
+  EAGLET_ASSIGN_OR_RETURN(model_, DraftModel::create(std::move(start_.draft), verifier, ttt,
+                                                     options_.max_seq_len, true, options_.device));
   const bool shard = options_.shard_optimizer;
   optimizer_ = std::make_unique<Optimizer>(optimizer_options(options_), model_->weights().table,
-                                           shard ? comm_.rank() : 0, shard ? comm_.ranks() : 1);
+                                           shard ? comm_.rank() : 0, shard ? comm_.ranks() : 1,
+                                           options_.device == nullptr);
+  if (options_.device != nullptr) EAGLET_RETURN_IF_ERROR(optimizer_->place_on(*options_.device));
   if (!resume_.checkpoint || !resume_.checkpoint->check.optimizer) return {};
   return optimizer_->read(resume_.checkpoint->path + "/" + kOptimizerFile);
 }
@@ -277,6 +299,12 @@ void Run::describe() const {
                   millions(model_->trainable_elements()), millions(total_params()),
                   compute_type_name(effective_.compute_type), model_->weights().config.draft_vocab,
                   target_.vocab, 100 * start_.state.covered_share));
+  if (options_.device != nullptr) {
+    const auto size = [](std::uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+    progress_.note(fmt::format("device: {}; {} of its {} for weights, gradients, optimizer and activations",
+                               effective_.device, size(model_->memory_bytes() + optimizer_->bytes()),
+                               size(options_.device->memory_bytes())));
+  }
   if (!data_.can_validate)
     progress_.note("nothing is held out that could be validated; best is the latest checkpoint");
 }
@@ -312,6 +340,7 @@ TrainReport Run::report() const {
   report.total_params = total_params();
   report.skipped_updates = state.skipped_updates;
   report.compute_type = compute_type_name(effective_.compute_type);
+  report.device = effective_.device;
   report.ranks = comm_.ranks();
   report.needed_flops = needed_flops_;
   report.rank_wait_share = rank_wait_share_;
@@ -347,6 +376,7 @@ Result<TrainReport> Run::go() {
 Result<TrainPlan> Run::measure(std::int64_t steps) {
   set_num_threads(options_.threads);
   effective_.threads = num_threads();
+  EAGLET_RETURN_IF_ERROR(check_device());
   EAGLET_ASSIGN_OR_RETURN(data_, open_train_data(options_, target_));
   EAGLET_RETURN_IF_ERROR(choose_steps());
   EAGLET_RETURN_IF_ERROR(start());

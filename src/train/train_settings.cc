@@ -301,6 +301,7 @@ Json train_flags(const TrainOptions& o, const EffectiveSettings& effective) {
   json["num_workers"] = o.num_workers;
   json["state_reading"] = o.states;
   json["threads"] = effective.threads;
+  json["device"] = effective.device;
   json["checkpoint_every_steps"] = o.checkpoint_every_steps;
   json["validate_every_steps"] = o.validate_every_steps;
   json["keep_checkpoints"] = o.keep_checkpoints;

@@ -33,6 +33,7 @@ struct EffectiveSettings {
   Schedule schedule;
   std::int64_t total_steps = 0, draft_vocab_size = 0, intermediate_size = 0;
   int threads = 0;
+  std::string device = "cpu";  // or the accelerator's name
   ComputeType compute_type = ComputeType::kF32;
   std::int64_t batches_per_update = 1;  // over all ranks
   std::string target_identity, store_fingerprint;

@@ -12,6 +12,7 @@
 #include "batch/store_rows.h"
 #include "train/batch_inputs.h"
 #include "train/checkpoint.h"
+#include "train/device_facts.h"
 #include "train/needed_work.h"
 #include "train/not_finite.h"
 #include "train/rank_agreement.h"
@@ -49,7 +50,7 @@ Trainer::Trainer(const TrainOptions& options, const TrainData& data, DraftModel&
 
 Status Trainer::run() {
   records_.set_progress(state_.step, state_.last_loss, 0);
-  peak_flops_ = measured_peak_flops();
+  peak_flops_ = peak_flops();
   progress_.begin("train", static_cast<std::uint64_t>(total_steps_), "steps",
                   static_cast<std::uint64_t>(first_step_));
   if (state_.step >= 0) {  // a signal may have come between a step and its validation
@@ -145,10 +146,19 @@ Status Trainer::log_step(LogRecord record) {
   return records_.step(record);
 }
 
+// Of a processor it is measured here; of a device it is what bf16 products of its kind are known to reach, or
+// nothing.
+double Trainer::peak_flops() const {
+  if (options_.device == nullptr) return measured_peak_flops();
+  const DeviceFacts* facts = facts_of_driver_name(options_.device->name());
+  return facts != nullptr ? facts->gemm_flops : 0;
+}
+
 // A step that beats the peak shows that other programs disturbed its measurement: measure again, and claim
 // nothing when that does not help.
 double Trainer::share_of_peak(double flops_per_second) {
-  if (flops_per_second > peak_flops_) peak_flops_ = std::max(peak_flops_, measured_peak_flops());
+  if (flops_per_second > peak_flops_) peak_flops_ = std::max(peak_flops_, peak_flops());
+  if (peak_flops_ == 0) return LogRecord::kNone;
   const double share = flops_per_second / peak_flops_;
   return share <= 1 ? share : LogRecord::kNone;
 }
@@ -277,6 +287,7 @@ Status Trainer::validate(bool* best) {
 }
 
 Status Trainer::save(bool best) {
+  EAGLET_RETURN_IF_ERROR(model_.fetch_weights());
   EAGLET_ASSIGN_OR_RETURN(const int other, rank_with_other_weights(comm_, model_.weights()));
   if (other > 0) {
     const std::string text = fmt::format(

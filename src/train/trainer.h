@@ -46,6 +46,7 @@ class Trainer {
  private:
   Status one_step(UpdateStep& update);
   Status skip_or_stop(const Status& numeric);
+  double peak_flops() const;
   double share_of_peak(double flops_per_second);
   Status log_step(LogRecord record);
   RankFacts wishes() const;

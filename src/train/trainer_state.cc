@@ -47,6 +47,7 @@ Json trainer_state_to_json(const TrainerState& state) {
   json["next_batch"] = state.next_batch;
   json["batches_per_epoch"] = state.batches_per_epoch;
   json["threads"] = state.threads;
+  json["device"] = state.device;
   json["first_loss"] = state.first_loss;
   json["last_loss"] = state.last_loss;
   json["covered_share"] = state.covered_share;
@@ -71,6 +72,7 @@ Result<TrainerState> trainer_state_from_json(const Json& json) {
     json.at("next_batch").get_to(state.next_batch);
     json.at("batches_per_epoch").get_to(state.batches_per_epoch);
     json.at("threads").get_to(state.threads);
+    state.device = json.value("device", std::string("cpu"));  // not in older states
     json.at("first_loss").get_to(state.first_loss);
     json.at("last_loss").get_to(state.last_loss);
     json.at("covered_share").get_to(state.covered_share);

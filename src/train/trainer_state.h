@@ -22,7 +22,8 @@ struct TrainerState {
   std::int64_t step = -1;                  // last finished step; the next one is step + 1
   std::int64_t epoch = 0, next_batch = 0;  // of the next step
   std::int64_t batches_per_epoch = 0;
-  std::int64_t threads = 0;  // the bits of a run hold for one thread count
+  std::int64_t threads = 0;    // the bits of a run hold for one thread count
+  std::string device = "cpu";  // and one kind of device: "cpu", or the accelerator's name
   double first_loss = 0, last_loss = 0;
   double covered_share = 1;  // supervised training tokens inside the draft vocabulary
   std::int64_t best_step = -1;

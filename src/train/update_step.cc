@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "ops/adamw.h"
+#include "ops/rows.h"
 #include "train/batch_inputs.h"
 #include "train/not_finite.h"
 #include "train/state_noise.h"
@@ -126,7 +127,7 @@ Status UpdateStep::reduce(UpdateResult* result) {
   if (!reducer_) return {};
   if (result->batches_here == 0) {
     reducer_->begin();
-    std::fill(model_.gradients().begin(), model_.gradients().end(), 0.0f);
+    zero_rows(model_.trainable_elements(), 1, model_.gradients().data());
   }
   reducer_->ready(0);  // without a batch, or after a loss that stopped the step before backward
   const double waited = reducer_->waited_seconds();
@@ -141,15 +142,15 @@ Status UpdateStep::apply(const TrainerState& state, UpdateResult* result) {
   const std::int64_t n = model_.trainable_elements();
   result->metrics = step_metrics(result->facts.sums, ttt_options(options_, ComputeType::kF32));
   result->lr = schedule_.rate(state.step + 1);
-  result->grad_norm = l2_norm(n, model_.gradients().data());
+  result->grad_norm = l2_norm(n, model_.gradients().data());  // waits for a device: the log shows it
+  if (options_.device != nullptr) EAGLET_RETURN_IF_ERROR(options_.device->check());
   if (result->facts.not_finite > 0 || !std::isfinite(result->metrics.total_loss) ||
       !std::isfinite(result->grad_norm))
     return tell_not_finite(result);
   // torch.nn.utils.clip_grad_norm_
   const double scale = options_.clip > 0 ? std::min(1.0, options_.clip / (result->grad_norm + 1e-6)) : 1.0;
-  optimizer_.update(model_.weights().values.data(), model_.gradients().data(), scale, result->lr);
-  if (options_.shard_optimizer)
-    EAGLET_RETURN_IF_ERROR(optimizer_.share_weights(comm_, model_.weights().values.data()));
+  optimizer_.update(model_.parameters(), model_.gradients().data(), scale, result->lr);
+  if (options_.shard_optimizer) EAGLET_RETURN_IF_ERROR(optimizer_.share_weights(comm_, model_.parameters()));
   return {};
 }
 
@@ -160,8 +161,9 @@ Status UpdateStep::tell_not_finite(UpdateResult* result) {
     result->grad_norm = NAN;
     result->metrics.total_loss = NAN;
   }
-  const std::string tensors =
-      tensors_not_finite(model_.weights(), own_loss ? nullptr : model_.gradients().data());
+  EAGLET_RETURN_IF_ERROR(model_.fetch_weights());
+  const std::vector<float> gradients = own_loss ? std::vector<float>() : model_.gradients().to_host();
+  const std::string tensors = tensors_not_finite(model_.weights(), own_loss ? nullptr : gradients.data());
   if (!tensors.empty()) not_finite_ += (not_finite_.empty() ? "" : "; ") + tensors;
   EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> names, gather_texts(comm_, not_finite_));
   EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> documents,

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -36,6 +37,7 @@ struct Thread {
   State state = State::kReady;
   int line = 0;  // of the barrier it waits at
   std::uint64_t preference = 0;
+  std::vector<std::function<void()>> copies;  // begun, not waited for
 };
 
 // Shared memory by the place that asks for it; kept between launches, for its pages are dear.
@@ -43,6 +45,16 @@ struct SharedArray {
   std::unique_ptr<GuardedMemory> memory;
   std::uint64_t block = 0;  // the block it was made fresh for
 };
+
+// A thread that can go on. Where threads are preferred the ready ones are a heap, the first preference on
+// top.
+struct Ready {
+  std::uint64_t preference = 0;
+  int number = 0;
+};
+bool later(const Ready& a, const Ready& b) {
+  return a.preference > b.preference;
+}
 
 struct Machine {
   std::vector<std::unique_ptr<Thread>> threads;
@@ -53,12 +65,13 @@ struct Machine {
   LaunchShape shape;
   int count = 0;
   bool running = false, failed = false;
-  std::vector<int> ready;
+  std::vector<Ready> ready;
   std::vector<std::vector<Meeting>> meetings;  // by warp
   Thread* now = nullptr;
   std::uint64_t blocks_run = 0, launches = 0;
   int predicate_count = 0, last_predicate_count = 0;
   int ended = 0;
+  bool late_copies = false;
   enum class Order { kAny, kWarps, kThreads } order = Order::kAny;
 };
 
@@ -78,22 +91,26 @@ std::string text(const Index3& i) {
 }
 
 void make_ready(Thread& thread) {
+  Machine& m = machine();
   thread.state = State::kReady;
-  machine().ready.push_back(thread.number);
+  m.ready.push_back({thread.preference, thread.number});
+  if (m.order != Machine::Order::kAny) std::push_heap(m.ready.begin(), m.ready.end(), later);
 }
 
-std::size_t draw(Machine& m, eaglet::Rng& rng) {
-  if (m.order == Machine::Order::kAny) return static_cast<std::size_t>(rng.below(m.ready.size()));
-  const auto prefers = [&](int a, int b) {
-    return m.threads[static_cast<std::size_t>(a)]->preference <
-           m.threads[static_cast<std::size_t>(b)]->preference;
-  };
-  return static_cast<std::size_t>(std::min_element(m.ready.begin(), m.ready.end(), prefers) -
-                                  m.ready.begin());
+// The next thread: any of the ready ones, or the one that is preferred.
+Thread* draw(Machine& m, eaglet::Rng& rng) {
+  if (m.order == Machine::Order::kAny)
+    std::swap(m.ready[rng.below(m.ready.size())], m.ready.back());
+  else
+    std::pop_heap(m.ready.begin(), m.ready.end(), later);
+  const int number = m.ready.back().number;
+  m.ready.pop_back();
+  return m.threads[static_cast<std::size_t>(number)].get();
 }
 
 void start_block(Machine& m, const std::function<void()>& thread, eaglet::Rng& rng) {
   m.order = static_cast<Machine::Order>(rng.below(3));
+  m.late_copies = rng.below(2) == 0;
   m.blocks_run++;
   m.ready.clear();
   m.ended = 0;
@@ -110,6 +127,7 @@ void start_block(Machine& m, const std::function<void()>& thread, eaglet::Rng& r
     t.preference = m.order == Machine::Order::kWarps
                        ? of_warp[static_cast<std::size_t>(i / kLanes)] + (rng.next() & 0xffff)
                        : rng.next();
+    t.copies.clear();
     t.fiber.start(thread);
     make_ready(t);
   }
@@ -144,10 +162,7 @@ bool run_block(Machine& m, const std::function<void()>& thread, eaglet::Rng& rng
       if (!release_barrier(m)) return false;
       continue;
     }
-    const std::size_t place = draw(m, rng);
-    m.now = m.threads[static_cast<std::size_t>(m.ready[place])].get();
-    m.ready[place] = m.ready.back();
-    m.ready.pop_back();
+    m.now = draw(m, rng);
     position().thread = m.now->index;
     if (m.now->fiber.resume() && !m.failed) {
       m.now->state = State::kEnded;
@@ -245,7 +260,8 @@ int block_barrier_count(int line, bool predicate) {
   return machine().last_predicate_count;
 }
 
-const std::uint64_t* warp_exchange(unsigned mask, const char* what, std::uint64_t mine) {
+const std::uint64_t* warp_exchange(unsigned mask, const char* what, std::uint64_t mine,
+                                   void (*last)(const std::uint64_t* all)) {
   Machine& m = machine();
   const unsigned self = 1u << lane();
   if ((mask & self) == 0) fault(std::string(what) + ": the lane that calls is not in its mask");
@@ -257,6 +273,7 @@ const std::uint64_t* warp_exchange(unsigned mask, const char* what, std::uint64_
   if (meeting.arrived == mask) {
     meeting.arrived = 0;
     meeting.turn = 1 - turn;
+    if (last != nullptr) last(meeting.values[static_cast<std::size_t>(turn)].data());
     for (int l = 0; l < kLanes; ++l)
       if ((mask >> l & 1u) != 0 && l != lane())
         make_ready(*m.threads[static_cast<std::size_t>(warp * kLanes + l)]);
@@ -267,6 +284,17 @@ const std::uint64_t* warp_exchange(unsigned mask, const char* what, std::uint64_
   for (const Meeting& found : m.meetings[static_cast<std::size_t>(warp)])
     if (found.mask == mask) return found.values[static_cast<std::size_t>(turn)].data();
   return nullptr;
+}
+
+bool copies_come_late() {
+  return machine().late_copies;
+}
+void add_pending_copy(std::function<void()> copy) {
+  machine().now->copies.push_back(std::move(copy));
+}
+void run_pending_copies() {
+  for (const std::function<void()>& copy : machine().now->copies) copy();
+  machine().now->copies.clear();
 }
 
 void* shared_array(const char* file, int line, std::size_t bytes) {

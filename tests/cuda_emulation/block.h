@@ -47,8 +47,16 @@ int block_barrier_count(int line, bool predicate);
 /// A warp operation: waits until all lanes of `mask` have called with the same `what`, then tells what each
 /// lane brought; lanes outside the mask bring garbage.
 constexpr int kLanes = 32;
-const std::uint64_t* warp_exchange(unsigned mask, const char* what, std::uint64_t mine);
+/// `last` is run once, by the lane that comes last, before any lane goes on.
+const std::uint64_t* warp_exchange(unsigned mask, const char* what, std::uint64_t mine,
+                                   void (*last)(const std::uint64_t* all) = nullptr);
 int lane();
+
+/// Copies that the device does beside the thread: do they come as late as they may in this block? Then they
+/// wait in line until run_pending_copies() of the same thread.
+bool copies_come_late();
+void add_pending_copy(std::function<void()> copy);
+void run_pending_copies();
 
 /// Shared memory of the block: one array for each place in the source that asks. Fresh memory is NaN; beyond
 /// the end lies a page that faults.

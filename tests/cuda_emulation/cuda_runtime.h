@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "block.h"
+#include "tensor_core.h"
 
 // ---- the language
 
@@ -23,6 +24,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
+#define __grid_constant__
 
 /// Shared memory is asked for by place, so that each array has guards of its own (device/cuda_kernel.h).
 #define EAGLET_SHARED_ARRAY(type, name, count) \
@@ -210,19 +212,17 @@ namespace emulation {
 
 /// Work that no kernel does, in the stream's order.
 cudaError_t queue_work(cudaStream_t stream, std::function<void()> work);
+/// An argument of a kernel, as bytes.
+struct Argument {
+  const void* at = nullptr;
+  std::size_t bytes = 0;
+  bool is_pointer = false;
+};
 /// Checks the shape, and every pointer argument of the kernel: it has to lie in live device memory, or be
-/// nullptr. Then queues it on the stream.
-cudaError_t queue_launch(const void* kernel, const cudaLaunchConfig_t& config, const void* const* pointers,
-                         int num_pointers, std::function<void()> thread);
-
-template <class T>
-int note_pointer(const T& argument, const void** to) {
-  if constexpr (std::is_pointer_v<T>) {
-    *to = argument;
-    return 1;
-  }
-  return 0;
-}
+/// nullptr. What looks like an address within a structure must not be one of the host's. Then queues it on
+/// the stream.
+cudaError_t queue_launch(const void* kernel, const cudaLaunchConfig_t& config, const Argument* arguments,
+                         int num_arguments, std::function<void()> thread);
 
 }  // namespace emulation
 
@@ -230,11 +230,12 @@ template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
   const std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
-  const void* pointers[sizeof...(Parameters) + 1];
-  int count = 0;
-  std::apply(
-      [&](const auto&... value) { ((count += emulation::note_pointer(value, pointers + count)), ...); },
-      values);
-  return emulation::queue_launch(reinterpret_cast<const void*>(kernel), *config, pointers, count,
-                                 [kernel, values] { std::apply(kernel, values); });
+  const auto check = [&](const auto&... value) {
+    const emulation::Argument as_bytes[] = {
+        {&value, sizeof value, std::is_pointer_v<std::remove_cvref_t<decltype(value)>>}..., {}};
+    return emulation::queue_launch(reinterpret_cast<const void*>(kernel), *config, as_bytes,
+                                   static_cast<int>(sizeof...(value)),
+                                   [kernel, values] { std::apply(kernel, values); });
+  };
+  return std::apply(check, values);
 }

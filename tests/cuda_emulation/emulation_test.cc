@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "device/cuda_tensor_core.h"
 
 namespace {
 
@@ -271,6 +272,26 @@ TEST_F(Emulation, LaunchesThatNoDeviceTakesAreRefused) {
   EXPECT_FALSE(refused(1, 1, to));
 }
 
+struct Gathered {
+  std::int64_t n = 0;
+  const float* from = nullptr;
+  float* to = nullptr;
+};
+__global__ void gather_all(Gathered g) {
+  for (std::int64_t i = threadIdx.x; i < g.n; i += blockDim.x) g.to[i] = g.from[i];
+}
+
+TEST_F(Emulation, AddressesOfTheHostWithinAStructureAreTold) {
+  const std::vector<float> on_host(kThreads, 1.0f);
+  float *from = device_floats(kThreads), *to = device_floats(kThreads);
+  EXPECT_EQ(run(gather_all, dim3(1), dim3(kThreads), Gathered{kThreads, from, to}), cudaSuccess) << told();
+  EXPECT_NE(run(gather_all, dim3(1), dim3(kThreads), Gathered{kThreads, on_host.data(), to}), cudaSuccess);
+  EXPECT_NE(
+      told().find("planted: a structure with an address that is not of device memory, argument 0 at byte 8"),
+      std::string::npos)
+      << told();
+}
+
 TEST_F(Emulation, CopiesNeedPinnedMemoryAndRoomAndTheKindTheySay) {
   float* to = device_floats(4);
   float* pinned = pinned_floats(4);
@@ -323,6 +344,91 @@ TEST_F(Emulation, StreamsRunWhenTheyWantAndEventsOrderThem) {
   EXPECT_GT(unordered, 1);
   cudaEventDestroy(copied);
   cudaStreamDestroy(other);
+}
+
+// Tensor cores: tiles of 16 x 16 and 16 x 8 small whole numbers, loaded as the kernels do it and multiplied.
+// The result is found where the instruction set says each lane has it.
+__global__ void multiply_one_tile(const std::uint16_t* a, const std::uint16_t* b_turned,
+                                  const std::uint16_t* b, float* c, float* c_again) {
+  const auto lane = threadIdx.x;
+  EAGLET_SHARED_ARRAY(std::uint16_t, tile, 256);
+  const auto load = [&](const std::uint16_t* from) {
+    __syncwarp();
+    for (unsigned i = lane; i < 256; i += 32) tile[i] = from[i];
+    __syncwarp();
+  };
+  std::uint32_t left[4], right[4];
+  load(a);
+  eaglet::cuda::load_matrices(tile + lane % 16 * 16 + lane / 16 * 8, left);
+  load(b_turned);  // 16 columns of b, one after another
+  eaglet::cuda::load_matrices(tile + (lane % 8 + lane / 16 * 8) * 16 + lane / 8 % 2 * 8, right);
+  float sums[4] = {1, 1, 1, 1};
+  eaglet::cuda::multiply_tile(left, right[0], right[1], sums);
+  load(b);
+  eaglet::cuda::load_matrices_turned(tile + lane % 16 * 16 + lane / 16 * 8, right);
+  float again[4] = {};
+  eaglet::cuda::multiply_tile(left, right[2], right[3], again);
+  for (unsigned part = 0; part < 4; ++part) {
+    const unsigned row = lane / 4 + part / 2 * 8, column = lane % 4 * 2 + part % 2;
+    c[row * 8 + column] = sums[part];
+    c_again[row * 8 + column] = again[part];
+  }
+}
+
+TEST_F(Emulation, TensorCoresMultiplyAsTheInstructionSetLaysThemOut) {
+  const auto number = [](int row, int column, int salt) {
+    return static_cast<float>((row * 7 + column * 3 + salt) % 11 - 5);
+  };
+  const auto upload = [&](bool turned, int salt) {
+    std::uint16_t* host = reinterpret_cast<std::uint16_t*>(pinned_floats(128));
+    for (int i = 0; i < 16; ++i)
+      for (int j = 0; j < 16; ++j)
+        host[i * 16 + j] = static_cast<std::uint16_t>(
+            emulation::pack_bf16(turned ? number(j, i, salt) : number(i, j, salt), 0));
+    float* to = device_floats(128);
+    cudaMemcpyAsync(to, host, 512, cudaMemcpyHostToDevice, stream_);
+    return reinterpret_cast<const std::uint16_t*>(to);
+  };
+  const std::uint16_t *a = upload(false, 0), *b_turned = upload(true, 4), *b = upload(false, 4);
+  float *c = device_floats(128), *again = device_floats(128);
+  ASSERT_EQ(run(&multiply_one_tile, {1}, {32}, a, b_turned, b, c, again), cudaSuccess) << told();
+  const std::vector<float> first = read(c, 128), second = read(again, 128);
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 8; ++j) {
+      float sum = 0, of_second_half = 0;
+      for (int k = 0; k < 16; ++k) {
+        sum += number(i, k, 0) * number(k, j, 4);
+        of_second_half += number(i, k, 0) * number(k, j + 8, 4);
+      }
+      EXPECT_EQ(first[static_cast<std::size_t>(i * 8 + j)], 1 + sum);
+      EXPECT_EQ(second[static_cast<std::size_t>(i * 8 + j)], of_second_half);
+    }
+}
+
+__global__ void copy_beside(bool wait, const float* from, float* to) {
+  EAGLET_SHARED_ARRAY(float, tile, 4);
+  eaglet::cuda::copy_16_async(tile, from, true);
+  if (wait) eaglet::cuda::wait_for_copies();
+  for (int i = 0; i < 4; ++i) to[i] = tile[i];
+}
+TEST_F(Emulation, ACopyBesideTheThreadMayComeLate) {
+  int late = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    emulation::reset();
+    emulation::set_seed(seed);
+    float *from = device_floats(4), *to = device_floats(4);
+    cudaMemsetAsync(from, 0, 16, stream_);
+    ASSERT_EQ(run(&copy_beside, {1}, {1}, true, from, to), cudaSuccess) << told();
+    EXPECT_EQ(read(to, 4)[3], 0);
+    ASSERT_EQ(run(&copy_beside, {1}, {1}, false, from, to), cudaSuccess) << told();
+    late += std::isnan(read(to, 4)[3]) ? 1 : 0;
+  }
+  EXPECT_GT(late, 3);
+  EXPECT_LT(late, 17);
+  emulation::reset();
+  float *from = device_floats(5), *to = device_floats(4);
+  EXPECT_NE(run(&copy_beside, {1}, {1}, true, from + 1, to), cudaSuccess);
+  EXPECT_NE(told().find("not aligned to 16 bytes"), std::string::npos) << told();
 }
 
 TEST_F(Emulation, ForgottenMemoryIsCounted) {

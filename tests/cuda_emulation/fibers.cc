@@ -51,7 +51,7 @@ void arrive_at_stack(StackChange*, StackChange*) {}
 // system call, which swapcontext() makes every time.
 struct Fiber::Impl {
   char* stack = nullptr;
-  std::function<void()> task;
+  const std::function<void()>* task = nullptr;
   bool entered = false, ended = true;
   jmp_buf inside, outside;
   ucontext_t first;
@@ -69,7 +69,7 @@ void Fiber::Impl::enter() {
   Impl* self = current;
   arrive_at_stack(nullptr, &self->caller);
   for (;;) {
-    self->task();
+    (*self->task)();
     self->ended = true;
     self->leave();
   }
@@ -105,14 +105,14 @@ Fiber::~Fiber() {
   munmap(impl_->stack, kGuardBytes + kStackBytes);
 }
 
-void Fiber::start(std::function<void()> task) {
+void Fiber::start(const std::function<void()>& task) {
   if (!impl_->ended) {  // abandoned half way: begin on a fresh stack
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(impl_->stack + kGuardBytes, kStackBytes);
 #endif
     impl_->make_context();
   }
-  impl_->task = std::move(task);
+  impl_->task = &task;
   impl_->ended = false;
 }
 

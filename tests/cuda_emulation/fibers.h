@@ -17,7 +17,8 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  void start(std::function<void()> task);
+  /// The task stays with the caller, until it has ended or was abandoned.
+  void start(const std::function<void()>& task);
   /// True when the task has ended.
   bool resume();
   /// From within a task: back to whoever called resume().

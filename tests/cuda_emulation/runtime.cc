@@ -2,9 +2,12 @@
 // copy runs. Work of a stream waits in line and runs when somebody synchronises, or earlier where the seed
 // says so, so that code which relies on luck is found.
 
+#include <sys/mman.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -144,7 +147,10 @@ bool is_live(cudaEvent_t event) {
 void run_first(CUstream_st& stream);
 
 void run_until(CUevent_st& event, std::uint64_t record) {
+  if (event.done >= record) return;
+  open_all();
   while (event.done < record && !event.stream->waiting.empty()) run_first(*event.stream);
+  close_all();
 }
 
 void run_first(CUstream_st& stream) {
@@ -155,9 +161,17 @@ void run_first(CUstream_st& stream) {
     return;
   }
   if (!device().faults.empty()) return;  // a device that failed does nothing more
-  watch_accesses();  // a kernel may use shared memory alone
+  watch_accesses();                      // a kernel may use shared memory alone
   open_all();
   operation.run();
+  close_all();
+}
+
+// All that waits; memory is opened once for it.
+void run_all(CUstream_st& stream) {
+  if (stream.waiting.empty()) return;
+  open_all();
+  while (!stream.waiting.empty()) run_first(stream);
   close_all();
 }
 
@@ -201,8 +215,7 @@ cudaError_t give_back(void* memory, bool pinned) {
   const auto found = device().allocations.find(static_cast<const char*>(memory));
   if (found == device().allocations.end() || !found->second.live || found->second.pinned != pinned)
     return refuse(cudaErrorInvalidValue, "memory is given back that was not taken, or twice");
-  for (auto& stream : device().streams)  // cudaFree() waits for all work
-    while (!stream->waiting.empty()) run_first(*stream);
+  for (auto& stream : device().streams) run_all(*stream);  // cudaFree() waits for all work
   Allocation& allocation = found->second;
   allocation.memory->open();
   if (!allocation.memory->tail_is_whole()) fault("bytes behind the end of an allocation were overwritten");
@@ -276,8 +289,30 @@ std::size_t most_shared_of(const void* kernel) {
   return asked == device().shared_bytes.end() ? std::size_t{48} << 10 : asked->second;
 }
 
-cudaError_t queue_launch(const void* kernel, const cudaLaunchConfig_t& config, const void* const* pointers,
-                         int num_pointers, std::function<void()> thread) {
+// Is it an address of the host's memory, or of device memory that was given back? Numbers seldom look so.
+bool is_wrong_address(const void* value) {
+  if (const Allocation* found = find(value)) return !found->live || found->pinned;
+  const auto page = reinterpret_cast<std::uintptr_t>(value) & ~std::uintptr_t{4095};
+  unsigned char resident = 0;
+  return page != 0 && page >> 47 == 0 && mincore(reinterpret_cast<void*>(page), 1, &resident) == 0;
+}
+
+// What is wrong with an argument of a kernel, or "".
+std::string wrong_in(const Argument& argument, int number) {
+  for (std::size_t at = 0; at + sizeof(void*) <= argument.bytes; at += sizeof(void*)) {
+    const void* value = nullptr;
+    std::memcpy(&value, static_cast<const char*>(argument.at) + at, sizeof value);
+    if (argument.is_pointer && value != nullptr && !lies_in(value, 0, false))
+      return "a pointer that is not into device memory, argument " + std::to_string(number);
+    if (!argument.is_pointer && argument.bytes > sizeof value && is_wrong_address(value))
+      return "a structure with an address that is not of device memory, argument " + std::to_string(number) +
+             " at byte " + std::to_string(at);
+  }
+  return "";
+}
+
+cudaError_t queue_launch(const void* kernel, const cudaLaunchConfig_t& config, const Argument* arguments,
+                         int num_arguments, std::function<void()> thread) {
   constexpr unsigned kMostBlocks = 0x7fffffff, kMostBlocksYz = 65535, kMostThreads = 1024, kMostThreadsZ = 64;
   const std::size_t most_shared = most_shared_of(kernel);
   const std::string name = device().next_name;
@@ -289,10 +324,9 @@ cudaError_t queue_launch(const void* kernel, const cudaLaunchConfig_t& config, c
     return refuse(cudaErrorInvalidConfiguration, name + ": a block that no device takes");
   if (config.dynamicSmemBytes > most_shared)
     return refuse(cudaErrorInvalidValue, name + ": more dynamic shared memory than a kernel gets unasked");
-  for (int i = 0; i < num_pointers; ++i)
-    if (pointers[i] != nullptr && !lies_in(pointers[i], 0, false))
-      return refuse(cudaErrorInvalidValue, name + ": a pointer that is not into device memory, number " +
-                                               std::to_string(i) + " among the pointers");
+  for (int i = 0; i < num_arguments; ++i)
+    if (const std::string wrong = wrong_in(arguments[i], i); !wrong.empty())
+      return refuse(cudaErrorInvalidValue, name + ": " + wrong);
   const LaunchShape shape{{g.x, g.y, g.z}, {b.x, b.y, b.z}, config.dynamicSmemBytes};
   return queue(config.stream,
                {[name, shape, thread = std::move(thread)] { run_kernel(name, shape, thread); }});
@@ -375,13 +409,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (!emulation::is_live(stream)) return emulation::refuse(cudaErrorInvalidResourceHandle, "no such stream");
-  while (!stream->waiting.empty()) emulation::run_first(*stream);
+  emulation::run_all(*stream);
   stream->live = false;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (!emulation::is_live(stream)) return emulation::refuse(cudaErrorInvalidResourceHandle, "no such stream");
-  while (!stream->waiting.empty()) emulation::run_first(*stream);
+  emulation::run_all(*stream);
   return device().faults.empty() ? cudaSuccess : cudaErrorLaunchFailure;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {

@@ -1,4 +1,4 @@
-// The ops' device tests on the emulation. EAGLET_EMULATION_SEED draws the order of threads, blocks and
+// Device tests (*_device_test.cc) on the emulation. EAGLET_EMULATION_SEED draws the order of threads, blocks and
 // streams.
 
 #include <gtest/gtest.h>

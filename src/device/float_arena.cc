@@ -1,4 +1,4 @@
-#include "tensor/arena.h"
+#include "device/float_arena.h"
 
 #include <sys/mman.h>
 
@@ -15,18 +15,27 @@ FloatArena::Handle FloatArena::book(std::string name, std::int64_t floats) {
   return offsets_.size() - 1;
 }
 
-bool FloatArena::allocate() {
+Status FloatArena::allocate(Accelerator* device) {
+  if (total_ == 0) return {};
+  if (device == nullptr) return map();
+  EAGLET_RETURN_IF_ERROR(on_device_.take(total_, device));
+  base_ = on_device_.data();
+  return {};
+}
+
+Status FloatArena::map() {
   const std::size_t wanted = bytes();
-  if (wanted == 0) return true;
   void* block = mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (block == MAP_FAILED) return false;
+  if (block == MAP_FAILED)
+    return Status(StatusCode::kNoSpace,
+                  "the system has no " + std::to_string(wanted >> 20) + " MiB of memory left");
   madvise(block, wanted, MADV_HUGEPAGE);  // fewer page faults on the first pass; only a hint
   block_ = std::unique_ptr<float, Unmap>(static_cast<float*>(block), Unmap{wanted});
   base_ = block_.get();
 #ifndef NDEBUG
   for (std::int64_t i = 0; i < total_; ++i) base_[i] = std::numeric_limits<float>::quiet_NaN();
 #endif
-  return true;
+  return {};
 }
 
 void FloatArena::Unmap::operator()(float* block) const {
