@@ -264,7 +264,7 @@ def test_whoever_waits_hears_of_the_end_at_once(root):
         end(process)
         out, _ = waiting.communicate(timeout=30)
         assert waiting.returncode == 2 and "ended before" in out and "loss=7" in out, (waiting.returncode, out)
-        assert time.time() - begun < 2.5, f"{time.time() - begun:.1f} s late"
+        assert time.time() - begun < 3.5, f"{time.time() - begun:.1f} s late"
     finally:
         waiting.kill()
         waiting.communicate()
