@@ -27,6 +27,8 @@ class Comm {
   /// One rank's bytes to one other.
   virtual Status send(std::int64_t bytes, const void* data, int to) = 0;
   virtual Status receive(std::int64_t bytes, void* data, int from) = 0;
+  /// kUnavailable, as the calls above, once it is known that a rank is gone or has failed; waits for nobody.
+  virtual Status check() { return {}; }
   /// The last call where all ranks fail alike, in the same step: waits until all have come here, and on the
   /// other ranks until rank 0, which does the talking, has ended. A launcher that sees one rank fail ends the
   /// rest.

@@ -69,6 +69,8 @@ class MpiComm : public Comm {
     });
   }
 
+  Status check() override { return line_ && line_->broken() ? line_->failure() : Status(); }
+
   // MPI_Finalize needs the launcher, which may be ending the run already because of the same signal.
   void leave_together() override {
     if (left_) return;

@@ -28,5 +28,8 @@ decltype(eaglet::newton_schulz) newton_schulz;
 decltype(eaglet::muon) muon;
 decltype(eaglet::head_loss) head_loss;
 decltype(eaglet::best_over_vocab) best_over_vocab;
+decltype(eaglet::widen_bf16) widen_bf16;
+decltype(eaglet::widen_fp8) widen_fp8;
+decltype(eaglet::join_planes) join_planes;
 
 }  // namespace eaglet::cuda

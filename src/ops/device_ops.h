@@ -9,6 +9,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
+#include "ops/stored_states.h"
 #include "ops/swiglu.h"
 
 namespace eaglet {
@@ -39,6 +40,9 @@ struct DeviceOps {
   decltype(&eaglet::muon) muon = nullptr;
   decltype(&eaglet::head_loss) head_loss = nullptr;
   decltype(&eaglet::best_over_vocab) best_over_vocab = nullptr;
+  decltype(&eaglet::widen_bf16) widen_bf16 = nullptr;
+  decltype(&eaglet::widen_fp8) widen_fp8 = nullptr;
+  decltype(&eaglet::join_planes) join_planes = nullptr;
 };
 
 /// Ops of the open device; set once by the backend, before its memory is used.

@@ -28,6 +28,9 @@ void use_cuda_ops() {
     o.muon = &cuda::muon;
     o.head_loss = &cuda::head_loss;
     o.best_over_vocab = &cuda::best_over_vocab;
+    o.widen_bf16 = &cuda::widen_bf16;
+    o.widen_fp8 = &cuda::widen_fp8;
+    o.join_planes = &cuda::join_planes;
     return o;
   }();
   set_device_ops(&ops);

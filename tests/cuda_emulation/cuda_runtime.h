@@ -207,11 +207,16 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
 
 namespace emulation {
 
 /// Work that no kernel does, in the stream's order.
 cudaError_t queue_work(cudaStream_t stream, std::function<void()> work);
+/// The same, once ready() holds, which the device asks again and again.
+cudaError_t queue_work_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> work);
+/// For ready(): device memory may be read in body().
+void with_memory_open(const std::function<void()>& body);
 /// An argument of a kernel, as bytes.
 struct Argument {
   const void* at = nullptr;

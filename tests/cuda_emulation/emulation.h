@@ -24,6 +24,8 @@ int live_allocations();
 
 /// Handles, descriptors and layouts of cuBLASLt that were not destroyed.
 int live_library_objects();
+/// Communicators of NCCL that were neither destroyed nor aborted.
+int live_communicators();
 
 /// For the parts of the emulation: does all of it lie in live device memory?
 bool lies_in_device(const void* from, std::size_t bytes);

@@ -3,6 +3,7 @@
 // says so, so that code which relies on luck is found.
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -32,9 +33,10 @@ namespace emulation {
 namespace {
 
 struct Operation {
-  std::function<void()> run;          // a kernel, a copy, an event that is recorded
-  CUevent_st* wait_for = nullptr;     // or: waits until this one
-  std::uint64_t wait_for_record = 0;  // has been done so many times
+  std::function<void()> run;              // a kernel, a copy, an event that is recorded
+  CUevent_st* wait_for = nullptr;         // or: waits until this one
+  std::uint64_t wait_for_record = 0;      // has been done so many times
+  std::function<bool()> ready = nullptr;  // or: runs when this says so, which may take other processes
 };
 
 struct Allocation {
@@ -154,6 +156,8 @@ void run_until(CUevent_st& event, std::uint64_t record) {
 }
 
 void run_first(CUstream_st& stream) {
+  const auto& ready = stream.waiting.front().ready;
+  while (ready && device().faults.empty() && !ready()) ::usleep(20);
   Operation operation = std::move(stream.waiting.front());
   stream.waiting.pop_front();
   if (operation.wait_for != nullptr) {
@@ -167,6 +171,17 @@ void run_first(CUstream_st& stream) {
   close_all();
 }
 
+// One step of a stream, or of the one whose event it waits for, if that needs no other process. False: none.
+bool try_step(CUstream_st& stream) {
+  if (stream.waiting.empty()) return false;
+  const Operation& first = stream.waiting.front();
+  if (first.wait_for != nullptr && first.wait_for->done < first.wait_for_record)
+    return first.wait_for->stream != &stream && try_step(*first.wait_for->stream);
+  if (first.ready && !first.ready()) return false;
+  run_first(stream);
+  return true;
+}
+
 // All that waits; memory is opened once for it.
 void run_all(CUstream_st& stream) {
   if (stream.waiting.empty()) return;
@@ -178,10 +193,7 @@ void run_all(CUstream_st& stream) {
 // The device works while the host goes on: sometimes not at all, sometimes far ahead.
 void work_a_little() {
   Device& d = device();
-  for (std::uint64_t n = d.rng.below(4); n > 0; --n) {
-    CUstream_st& stream = *d.streams[d.rng.below(d.streams.size())];
-    if (!stream.waiting.empty()) run_first(stream);
-  }
+  for (std::uint64_t n = d.rng.below(4); n > 0; --n) try_step(*d.streams[d.rng.below(d.streams.size())]);
 }
 
 cudaError_t queue(cudaStream_t stream, Operation operation) {
@@ -269,6 +281,15 @@ bool lies_in_device(const void* from, std::size_t bytes) {
 }
 cudaError_t queue_work(cudaStream_t stream, std::function<void()> work) {
   return queue(stream, {std::move(work)});
+}
+
+cudaError_t queue_work_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> work) {
+  return queue(stream, {std::move(work), nullptr, 0, std::move(ready)});
+}
+void with_memory_open(const std::function<void()>& body) {
+  open_all();
+  body();
+  close_all();
 }
 
 void name_next_launch(const char* name) {
@@ -421,7 +442,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!emulation::is_live(event)) return emulation::refuse(cudaErrorInvalidResourceHandle, "no such event");
   if (event->recorded == 0) return cudaSuccess;
-  return emulation::queue(stream, {nullptr, event, event->recorded});
+  return emulation::queue(stream, {nullptr, event, event->recorded, nullptr});
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   device().events.push_back(std::make_unique<CUevent_st>());
@@ -438,6 +459,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::uint64_t record = ++event->recorded;
   event->stream = stream;
   return emulation::queue(stream, {[=] { event->done = record; }});
+}
+// Answers at once: the device may have done nothing, something or all since the last question.
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (!emulation::is_live(event)) return emulation::refuse(cudaErrorInvalidResourceHandle, "no such event");
+  for (std::uint64_t n = device().rng.below(4); event->done < event->recorded && n > 0; --n)
+    emulation::try_step(*event->stream);
+  if (!device().faults.empty()) return cudaErrorLaunchFailure;
+  return event->done < event->recorded ? cudaErrorNotReady : cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (!emulation::is_live(event)) return emulation::refuse(cudaErrorInvalidResourceHandle, "no such event");
