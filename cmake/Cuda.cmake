@@ -59,6 +59,8 @@ add_library(eaglet_cuda STATIC ${cuda_objects})
 set_target_properties(eaglet_cuda PROPERTIES LINKER_LANGUAGE CXX)
 target_compile_definitions(eaglet_cuda INTERFACE EAGLET_CUDA_VERSION="${EAGLET_CUDA_VERSION}")
 target_link_libraries(eaglet_cuda PUBLIC eaglet_ops eaglet_comm ${EAGLET_CUDART} ${CMAKE_DL_LIBS} Threads::Threads rt)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/apps/cuda_backend.cc TARGET_DIRECTORY eaglet_apps
+                            PROPERTIES COMPILE_DEFINITIONS EAGLET_CUDA_VERSION="${EAGLET_CUDA_VERSION}")
 
 if(EAGLET_TESTS)
   file(GLOB device_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*_device_test.cc)

@@ -51,6 +51,17 @@ def test_help_shows_examples_first_and_fits():
             assert len(line) <= 120, f"{name}: {line}"
 
 
+def test_devices_that_cannot_be_are_told():
+    for command in (["train", "--store", "none", "--output-dir", "none"], ["evaluate", "--store", "none", "--draft", SOURCE], ["bench", "train"]):
+        model = [] if command[0] == "bench" else ["--model", "none.gguf"]
+        done = run(*command, *model, "--device", "gpu")
+        assert done.returncode == 64 and "there is no device 'gpu'" in done.stderr and "cuda:N" in done.stderr, done.stderr
+        done = run(*command, *model, "--device", "cuda:99")
+        assert done.returncode == 69 and ("CUDA" in done.stderr), done.stderr
+    assert run("evaluate", "--serve", "--draft", SOURCE, "--model", "none", "--conversations", "none", "--device", "cpu").returncode == 64
+    assert run("bench", "train", "--scaling", "--device", "cpu").returncode == 64
+
+
 def test_flags_named_in_examples_exist():
     for name in commands():
         text = run(name, "--help").stdout

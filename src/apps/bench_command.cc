@@ -11,15 +11,19 @@
 #include "apps/bench_store.h"
 #include "apps/bench_watch.h"
 #include "apps/command.h"
+#include "apps/open_device.h"
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/rng.h"
 #include "device/compute_type.h"
+#include "device/device_peak.h"
+#include "device/placed_array.h"
 #include "device/threads.h"
 #include "draft/draft_model.h"
 #include "draft/row_plan.h"
 #include "formats/json.h"
 #include "ops/adamw.h"
+#include "ops/rows.h"
 #include "train/needed_work.h"
 #include "verifier/widened_copy.h"
 
@@ -32,14 +36,14 @@ struct BenchFlags {
   std::int64_t rows = 0, documents = 0, draft_vocab_size = 0, chunk_rows = 0;
   double row_sampling = 1;
   bool train_head = false, scaling = false;
-  std::string loss_fn = "kl_div", compute_type = "auto";
+  std::string loss_fn = "kl_div", compute_type = "auto", device = "auto";
 };
 
 // States of a long batch: a table that begins again and again, so that what is measured is the training's
 // memory and not that of made-up states.
 class RepeatedRows : public StateRows {
  public:
-  static constexpr std::int64_t kRows = 4096;
+  static constexpr std::int64_t kRows = 8192;
   RepeatedRows(const std::vector<float>& aux, const std::vector<float>& last) : aux_(aux), last_(last) {}
   Status read_aux(std::int64_t first, std::int64_t n, float* to) override { return copy(aux_, first, n, to); }
   Status read_last(std::int64_t first, std::int64_t n, float* to) override {
@@ -106,6 +110,8 @@ struct BenchResult {
   StepSeconds phases;  // of the best step
   double clip_seconds = 0, optimizer_seconds = 0;
   std::int64_t supervised = 0;
+  std::string device = "cpu";
+  double device_bytes = 0;  // of its memory: weights, gradients, moments, activations
   ComputeType compute_type = ComputeType::kF32;
 };
 
@@ -152,12 +158,20 @@ struct SyntheticTarget {
 // Real steps: forward, backward, clip, AdamW.
 class Bench {
  public:
-  Bench(const BenchShape& shape, DraftModel& model)
-      : model_(model), batch_(make_batch(shape)), first_(trainable()), second_(trainable()) {
+  Bench(const BenchShape& shape, DraftModel& model, Accelerator* device)
+      : model_(model), device_(device), batch_(make_batch(shape)) {
     inputs_ = {shape.rows,         batch_.ids.data(), batch_.documents.data(), batch_.positions.data(),
                batch_.mask.data(), batch_.aux.data(), batch_.last.data()};
     if (shape.rows > RepeatedRows::kRows) inputs_.states = &repeated_;
   }
+  Status take_moments() {
+    for (PlacedArray<float>* moments : {&first_, &second_}) {
+      EAGLET_RETURN_IF_ERROR(moments->take(model_.trainable_elements(), device_));
+      zero_rows(model_.trainable_elements(), 1, moments->data());
+    }
+    return {};
+  }
+  std::uint64_t moment_bytes() const { return first_.bytes() + second_.bytes(); }
   const DraftInputs& inputs() const { return inputs_; }
   std::int64_t supervised() const { return batch_.supervised; }
 
@@ -167,8 +181,9 @@ class Bench {
     const double clip = monotonic_seconds();
     const double norm = l2_norm(model_.trainable_elements(), model_.gradients().data());
     const double optimizer = monotonic_seconds();
-    adamw(model_.trainable_elements(), model_.weights().values.data(), model_.gradients().data(),
-          first_.data(), second_.data(), std::min(1.0, 1.0 / (norm + 1e-6)), 1e-4, ++updates_, {});
+    adamw(model_.trainable_elements(), model_.parameters(), model_.gradients().data(), first_.data(),
+          second_.data(), std::min(1.0, 1.0 / (norm + 1e-6)), 1e-4, ++updates_, {});
+    if (device_ != nullptr) EAGLET_RETURN_IF_ERROR(device_->wait());
     const double end = monotonic_seconds();
     if (end - start < result->best_seconds && updates_ > 1) {  // the first step warms up and does not count
       result->best_seconds = end - start;
@@ -180,28 +195,34 @@ class Bench {
   }
 
  private:
-  std::size_t trainable() const { return static_cast<std::size_t>(model_.trainable_elements()); }
   DraftModel& model_;
+  Accelerator* const device_;
   SyntheticBatch batch_;
   RepeatedRows repeated_{batch_.aux, batch_.last};
   DraftInputs inputs_;
-  std::vector<float> first_, second_;
+  PlacedArray<float> first_, second_;
   StepSums sums_;
   std::int64_t updates_ = 0;
 };
 
+// Of one rank's device bf16 products, or of the processor products in the type that is used.
+double peak_flops(ComputeType type, Accelerator* device) {
+  return device != nullptr ? measured_device_flops(*device) : measured_product_flops(type);
+}
+
 Result<BenchResult> measure(const BenchShape& shape, const TttOptions& options, int steps,
-                            Progress& progress) {
-  EAGLET_RETURN_IF_ERROR(check_memory(shape, options.compute_type));
+                            Accelerator* device, Progress& progress) {
+  if (device == nullptr) EAGLET_RETURN_IF_ERROR(check_memory(shape, options.compute_type));
   progress.begin("bench " + shape.name, static_cast<std::uint64_t>(steps) + 1, "steps");
   const SyntheticTarget target(shape);
   EAGLET_ASSIGN_OR_RETURN(
       auto model,
       DraftModel::create(new_draft(shape.config, target.vocab, shape.train_head, target.head, target.norm, 1),
                          {target.embed.data(), target.norm.data(), target.head.data(), 1e-5}, options,
-                         shape.rows, true));
+                         shape.rows, true, device));
   BenchResult result;
-  Bench bench(shape, *model);
+  Bench bench(shape, *model, device);
+  EAGLET_RETURN_IF_ERROR(bench.take_moments());
   for (int s = 0; s <= steps; ++s) {
     if (interrupted()) return Status(StatusCode::kInterrupted, "the benchmark was stopped");
     EAGLET_ASSIGN_OR_RETURN(const double seconds, bench.step(&result));
@@ -214,7 +235,12 @@ Result<BenchResult> measure(const BenchShape& shape, const TttOptions& options, 
   getrusage(RUSAGE_SELF, &usage);
   result.rss = static_cast<double>(usage.ru_maxrss) * 1024.0;
   result.compute_type = options.compute_type;
-  result.peak = measured_product_flops(options.compute_type) / 1e9;
+  if (device != nullptr) {
+    result.device = device->name();
+    result.device_bytes = static_cast<double>(model->memory_bytes() + bench.moment_bytes());
+    model.reset();  // the peak needs some of its memory
+  }
+  result.peak = peak_flops(options.compute_type, device) / 1e9;
   result.supervised = bench.supervised();
   progress.end(fmt::format("{} steps", steps));
   return result;
@@ -239,6 +265,8 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
     const Json line = {{"schema", 1},
                        {"shape", shape.name},
                        {"threads", num_threads()},
+                       {"device", r.device},
+                       {"device_bytes", r.device_bytes},
                        {"compute_type", compute_type_name(r.compute_type)},
                        {"tokens_per_second", rate},
                        {"supervised_tokens_per_second", supervised_rate},
@@ -253,13 +281,16 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
     return;
   }
   fmt::print("shape            {} ({})\n", shape.name, shape.about);
-  fmt::print("tokens/s         {:.0f} (supervised {:.0f}), best step {:.3f} s on {} threads\n", rate,
-             supervised_rate, r.best_seconds, num_threads());
+  const bool on_device = r.device != "cpu";
+  fmt::print("tokens/s         {:.0f} (supervised {:.0f}), best step {:.3f} s on {}\n", rate, supervised_rate,
+             r.best_seconds, on_device ? r.device : fmt::format("{} threads", num_threads()));
   fmt::print(
-      "needed work      {:.3f} GFLOP a token, {:.0f} GFLOP/s = {:.0f} % of this machine's GEMM peak "
+      "needed work      {:.3f} GFLOP a token, {:.0f} GFLOP/s = {:.0f} % of this {}'s GEMM peak "
       "({:.0f} in {})\n",
-      r.gflop / rows, gflops, 100 * gflops / r.peak, r.peak, compute_type_name(r.compute_type));
+      r.gflop / rows, gflops, 100 * gflops / r.peak, on_device ? "device" : "machine", r.peak,
+      compute_type_name(on_device ? ComputeType::kBf16 : r.compute_type));
   fmt::print("peak memory      {}\n", human_bytes(r.rss));
+  if (on_device) fmt::print("of the device    {}\n", human_bytes(r.device_bytes));
   fmt::print("time by phase   ");
   const Json phases = phases_json(r);
   for (const auto& [name, seconds] : phases.items())
@@ -274,7 +305,8 @@ Status print_scaling(const BenchShape& shape, const TttOptions& options, int ste
   Json all = Json::array();
   for (int threads = 1;; threads = std::min(2 * threads, most)) {
     set_num_threads(threads);
-    EAGLET_ASSIGN_OR_RETURN(const BenchResult result, measure(shape, options, steps, *context.progress));
+    EAGLET_ASSIGN_OR_RETURN(const BenchResult result,
+                            measure(shape, options, steps, nullptr, *context.progress));
     const double rate = static_cast<double>(shape.rows) / result.best_seconds;
     if (threads == 1) alone = rate;
     const double efficiency = rate / (threads * alone);
@@ -296,8 +328,10 @@ std::string shape_names() {
 }
 
 // auto: the faster one that fits.
-Result<ComputeType> choose_compute_type(const BenchFlags& flags, const BenchShape& shape) {
+Result<ComputeType> choose_compute_type(const BenchFlags& flags, const BenchShape& shape,
+                                        Accelerator* device) {
   if (flags.compute_type != "auto") return parse_compute_type(flags.compute_type);
+  if (device != nullptr) return ComputeType::kBf16;
   const ComputeType fastest = fastest_compute_type();
   return check_memory(shape, fastest).ok() ? fastest : ComputeType::kF32;
 }
@@ -340,12 +374,14 @@ Run add_bench(CLI::App& app) {
   train->add_option("--shape", flags->shape, shape_names());
   train->add_option("--steps", flags->steps, "steps to time; the best counts")->check(CLI::PositiveNumber);
   train->add_option("--threads", flags->threads, "0 = all cores")->check(CLI::NonNegativeNumber);
-  train->add_flag("--scaling", flags->scaling,
-                  "measure with 1, 2, 4, ... threads up to --threads, and print the efficiency of each");
+  CLI::Option* scaling =
+      train->add_flag("--scaling", flags->scaling,
+                      "measure with 1, 2, 4, ... threads up to --threads, and print the efficiency of each");
   train->add_flag("--train-head", flags->train_head, "train lm_head too");
   train->add_option("--loss-fn", flags->loss_fn, "the loss, as in eaglet train");
   train->add_option("--compute-type", flags->compute_type,
                     "what matrix products multiply in: auto, f32, bf16");
+  train->add_option("--device", flags->device, kDeviceHelp)->excludes(scaling);
   train->add_option("--ttt-steps", flags->ttt_steps, "drafting steps in place of the shape's")
       ->check(CLI::Range(1, kMaxTttSteps));
   train->add_option("--max-seq-len", flags->rows, "rows of the batch in place of the shape's")
@@ -382,9 +418,13 @@ Run add_bench(CLI::App& app) {
     options.ttt_steps = static_cast<int>(shape.ttt_steps);
     options.row_sampling = flags->row_sampling;
     options.chunk_rows = flags->chunk_rows;
-    EAGLET_ASSIGN_OR_RETURN(options.compute_type, choose_compute_type(*flags, shape));
+    // What is measured with so many threads is the processor.
+    EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Accelerator> device,
+                            open_device(flags->scaling ? "cpu" : flags->device, *context.progress));
+    EAGLET_ASSIGN_OR_RETURN(options.compute_type, choose_compute_type(*flags, shape, device.get()));
+    if (device != nullptr) shape.small_tables = false;  // a device gets a copy of whole tables
     if (flags->scaling) return print_scaling(shape, options, flags->steps, context);
-    auto result = measure(shape, options, flags->steps, *context.progress);
+    auto result = measure(shape, options, flags->steps, device.get(), *context.progress);
     if (!result.ok()) return result.status();
     print(shape, *result, context.json);
     return {};

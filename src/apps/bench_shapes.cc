@@ -31,6 +31,12 @@ DraftConfig kimi_like(std::int64_t divisor) {
   return c;
 }
 
+DraftConfig llama_8b() {
+  DraftConfig c = llama_like(4096, 32, 8, 14336, 128256, 32000);
+  c.head_dim = 128;
+  return c;
+}
+
 DraftConfig narrow() {
   DraftConfig c = llama_like(64, 2, 2, 128, 2048, 1024);
   c.head_dim = 32;
@@ -49,10 +55,13 @@ const std::vector<BenchShape>& bench_shapes() {
       {"deep", "smollm2 with 16 drafting steps", llama_like(576, 9, 3, 1536, 49152, 16384), 2048, 4, 16, 0.4,
        false},
       {"llama1b", "a 1B Llama's draft", llama_like(2048, 32, 8, 8192, 128256, 32000), 1024, 4, 3, 0.4, false},
+      {"llama8b", "an 8B Llama's draft", llama_8b(), 2048, 4, 3, 0.4, false},
       {"narrow", "width 64, one document: for very long ones (--max-seq-len 131072)", narrow(), 8192, 1, 3,
        0.4, false},
       {"kimi", "the reference draft: width 7168, 1.19 B trainable parameters, 256 rows", kimi_like(1), 256, 1,
        3, 0.4, true, true},
+      {"reference", "the reference draft, batches of 8192 rows, all supervised: for a device", kimi_like(1),
+       8192, 4, 3, 0.0, true, true},
       {"kimi-half", "kimi with every width halved", kimi_like(2), 256, 1, 3, 0.4, true, true},
   };
   return shapes;

@@ -9,6 +9,7 @@
 #include "apps/cache_dir.h"
 #include "apps/command.h"
 #include "apps/evaluate_json.h"
+#include "apps/open_device.h"
 #include "apps/serve_draft.h"
 #include "apps/usage_error.h"
 #include "base/files.h"
@@ -25,6 +26,7 @@ struct EvaluateFlags {
   std::int64_t max_prompts = 6;
   ServerAcceptanceOptions server;
   PassCosts costs{-1, -1};  // -1: not given
+  std::string device = "auto";
 };
 
 /// Flags of one way of serving have no effect on the other.
@@ -36,6 +38,8 @@ Status check_engine_flags(const CLI::App& app, const EvaluateFlags& flags) {
   for (const char* flag : {"--serve-type", "--draft-type", "--work-dir"})
     if (native && app.count(flag) > 0)
       return flags_error(std::string(flag) + " has no effect with --serve native", "leave it out");
+  if (app.count("--device") > 0 && flags.evaluate.store_path.empty())
+    return flags_error("--device has no effect without --store", "leave it out");
   return {};
 }
 
@@ -249,7 +253,11 @@ Status run_evaluate(EvaluateFlags& flags, Context& context) {
   Json json = {{"schema", 1}};
   std::optional<EvaluateReport> held_out, walked;
   if (!flags.evaluate.store_path.empty()) {
+    EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Accelerator> device,
+                            open_device(flags.device, *context.progress));
+    flags.evaluate.device = device.get();
     EAGLET_ASSIGN_OR_RETURN(held_out, evaluate(flags.evaluate, *context.progress));
+    flags.evaluate.device = nullptr;  // it closes here
     json["held_out"] = evaluate_json(*held_out);
     if (!context.json) fmt::print("{}", held_out_text(*held_out, flags.evaluate.temperature));
     std::fflush(stdout);
@@ -376,6 +384,7 @@ Run add_evaluate(CLI::App& app) {
   app.add_option("--ttt-steps", flags->evaluate.ttt_steps, "depths to evaluate")->type_name("K");
   app.add_option("--max-seq-len", flags->evaluate.max_seq_len, "rows of one batch")->type_name("N");
   app.add_option("--threads", flags->evaluate.threads, "0 = all cores")->type_name("N");
+  app.add_option("--device", flags->device, kDeviceHelp)->type_name("DEVICE");
   add_serve_flags(app, *flags);
   add_server_flags(app, *flags);
   return [flags, &app](Context& context) -> Status {

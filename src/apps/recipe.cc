@@ -161,6 +161,7 @@ std::vector<RecipeField> Recipe::fields() {
       {"run", "conversations", &conversations_path, true},
       {"run", "drop_states", &drop_states},
       {"run", "threads", &threads},
+      {"run", "device", &device},
       {"model", "path", &model_path, true},
       {"generate", "max_prompts", &g.max_prompts},
       {"generate", "max_tokens", &g.max_tokens},

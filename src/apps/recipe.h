@@ -38,6 +38,7 @@ class Recipe {
   bool drop_states = false;
   bool keep_states = true;  // the native engine's states, while it answers
   int threads = 0;
+  std::string device = "auto";  // of train and evaluate: open_device.h
   std::string model_path;  // [model]
   GenerateOptions generate;
   ExtractOptions extract;

@@ -7,6 +7,7 @@
 
 #include "apps/evaluate_json.h"
 #include "apps/keep_states.h"
+#include "apps/open_device.h"
 #include "apps/run_last_stages.h"
 #include "apps/stage_json.h"
 #include "apps/suggest.h"
@@ -262,6 +263,9 @@ Status RunPipeline::train_draft() {
     options.store_path = paths_.states();
     options.output_dir = paths_.draft();
     options.threads = recipe_.threads;
+    EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Accelerator> device,
+                            open_device(recipe_.device, progress_));
+    options.device = device.get();
     EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train(options, progress_));
     Json json = train_json(report);
     for (const char* key : {"last_checkpoint", "best_checkpoint"})  // so that a run directory can be moved
@@ -293,6 +297,9 @@ Status RunPipeline::evaluate_draft() {
     options.draft_path = inside(checkpoint_);
     options.hold_out_every = recipe_.train.hold_out_every;
     options.threads = recipe_.threads;
+    EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Accelerator> device,
+                            open_device(recipe_.device, progress_));
+    options.device = device.get();
     EAGLET_ASSIGN_OR_RETURN(const EvaluateReport report, evaluate(options, progress_));
     return evaluate_json(report);
   });

@@ -99,6 +99,7 @@ Json train_json(const TrainReport& r) {
           {"real_tokens", r.real_tokens},
           {"skipped_updates", r.skipped_updates},
           {"compute_type", r.compute_type},
+          {"device", r.device},
           {"ranks", r.ranks},
           {"rank_wait_share", r.rank_wait_share},
           {"needed_gflop", r.needed_flops / 1e9},

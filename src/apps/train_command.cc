@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/open_device.h"
 #include "apps/stage_json.h"
 #include "apps/terminal.h"
 #include "apps/train_flags.h"
@@ -55,9 +56,18 @@ std::function<void(const std::string&)> step_lines(const Context& context) {
 }
 
 // Only rank 0 talks; what another rank has to say reaches it with that rank's failure.
-Result<TrainReport> train_with_ranks(TrainOptions& options, Context& context, bool* leads) {
+Result<TrainReport> train_with_ranks(const std::string& device_name, TrainOptions& options, Context& context,
+                                     bool* leads) {
   EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Comm> comm, start_ranks());
+  // Ranks share gradients in the host's memory.
+  const std::string name = device_name == "auto" && comm->ranks() > 1 ? "cpu" : device_name;
+  Result<std::unique_ptr<Accelerator>> device = open_device(name, *context.progress);
+  if (!device.ok()) {
+    comm->leave(device.status());
+    return device.status();
+  }
   options.comm = comm.get();
+  options.device = device->get();
   if (options.online) options.open_store = [&options] { return open_online_states(online_options(options)); };
   NoProgress silent;
   *leads = comm->rank() == 0;
@@ -72,12 +82,13 @@ Result<TrainReport> train_with_ranks(TrainOptions& options, Context& context, bo
   else
     comm->leave(report.ok() ? Status() : report.status());
   options.comm = nullptr;
+  options.device = nullptr;
   return report;
 }
 
-Status run_train(TrainOptions& options, Context& context) {
+Status run_train(const std::string& device, TrainOptions& options, Context& context) {
   bool leads = true;
-  EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train_with_ranks(options, context, &leads));
+  EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train_with_ranks(device, options, context, &leads));
   if (!leads) return {};
   Json json = {{"schema", 1}, {"output_dir", options.output_dir}};
   json.update(train_json(report));
@@ -89,11 +100,13 @@ Status run_train(TrainOptions& options, Context& context) {
 
 Run add_train(CLI::App& app) {
   auto options = std::make_shared<TrainOptions>();
+  auto device = std::make_shared<std::string>("auto");
   app.description("Train an EAGLE-3 draft on a state store.");
   app.footer(kTrainExamples);
   app.option_defaults()->always_capture_default();
   add_train_flags(app, *options);
-  return [options](Context& context) { return run_train(*options, context); };
+  app.add_option("--device", *device, kDeviceHelp);
+  return [options, device](Context& context) { return run_train(*device, *options, context); };
 }
 
 }  // namespace eaglet::apps

@@ -17,6 +17,7 @@
 #include <CLI/CLI.hpp>
 #include <thread>
 
+#include "apps/cuda_backend.h"
 #include "build-info.h"
 #include "comm/comm.h"
 
@@ -57,6 +58,7 @@ Json version_facts(const BuildFacts& build) {
                 {"toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
                 {"xxHash", xxhash_text()},
                 {"MPI", mpi_version().empty() ? "built without" : mpi_version()},
+                {"CUDA", cuda_version().empty() ? "built without" : cuda_version()},
                 {"curl", curl_version_info(CURLVERSION_NOW)->version},
                 {"zlib", zlibVersion()},
                 {"zstd", ZSTD_versionString()},

@@ -7,13 +7,14 @@
 #include "device/accelerator.h"
 #include "device/cuda_device.h"
 #include "device/cuda_product.h"
+#include "device/host_copy.h"
 #include "device/place.h"
 
 namespace eaglet {
 namespace cuda {
 namespace {
 
-constexpr std::uint64_t kStagingBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kStagingBytes = std::uint64_t{8} << 20;
 
 // What is open; one device a process.
 struct Open {
@@ -163,7 +164,7 @@ void copy_in(void* to, const void* from, std::uint64_t bytes) {
     const std::uint64_t part = std::min(kStagingBytes, bytes - done);
     char* half = open->staging[open->half];
     note(cudaEventSynchronize(open->staged[open->half]), what);
-    std::memcpy(half, static_cast<const char*>(from) + done, part);
+    copy_with_threads(half, static_cast<const char*>(from) + done, part);
     note(cudaMemcpyAsync(static_cast<char*>(to) + done, half, part, cudaMemcpyHostToDevice, open->stream),
          what);
     note(cudaEventRecord(open->staged[open->half], open->stream), what);

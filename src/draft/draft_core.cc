@@ -60,7 +60,8 @@ HeadLossShape Core::head_shape() const {
 
 AttentionShape Core::attention_shape(std::int64_t layer) const {
   const auto l = static_cast<std::size_t>(layer);
-  return {dims.N, dims.Kv, dims.D, l < config.sliding_window.size() ? config.sliding_window[l] : 0};
+  return {dims.N, dims.Kv, dims.D, l < config.sliding_window.size() ? config.sliding_window[l] : 0,
+          exact ? ComputeType::kF32 : options.compute_type};
 }
 
 LayerRows Core::layer_rows(int k, std::int64_t layer) const {

@@ -189,6 +189,7 @@ struct Core {
   AllWeights weights, gradients;
   Products products;
   bool head_is_frozen = false;
+  bool exact = false;  // the step at hand only measures: everything is fp32
   GradientSharing sharing;
   const float* gradient_block = nullptr;  // all gradients, in table order
   RowPlan row_plan;

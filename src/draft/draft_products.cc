@@ -147,6 +147,7 @@ void make_products(ComputeType type, bool with_gradients, const DraftVocab& voca
 }
 
 void load_products(bool exact, Core* core) {
+  core->exact = exact;
   each_product(core, [&](std::unique_ptr<LinearWeight>& product, const float* w) {
     if (exact)
       product->load_exact(w);

@@ -116,8 +116,8 @@ Result<EvaluateReport> evaluate(const EvaluateOptions& options, Progress& progre
                               .lm_head = l.weights.head().data(),
                               .rms_norm_eps = l.target.rms_norm_eps,
                               .draft_ids = &draft_ids};
-  EAGLET_ASSIGN_OR_RETURN(auto model,
-                          DraftModel::create(std::move(l.draft), verifier, ttt, options.max_seq_len, false));
+  EAGLET_ASSIGN_OR_RETURN(auto model, DraftModel::create(std::move(l.draft), verifier, ttt,
+                                                         options.max_seq_len, false, options.device));
   EvaluateReport report;
   const auto bins = plan.epoch(0);
   progress.begin("evaluate", static_cast<std::uint64_t>(plan.report().documents), "documents");

@@ -7,6 +7,7 @@
 
 #include "base/progress.h"
 #include "base/status.h"
+#include "device/accelerator.h"
 
 namespace eaglet {
 
@@ -20,6 +21,7 @@ struct EvaluateOptions {
   std::map<std::string, std::int64_t> answer_tokens;
   double temperature = 0;  // > 0: also what a server that samples at it would accept
   int threads = 0;
+  Accelerator* device = nullptr;  // where the draft computes; nullptr: this machine's processor
 };
 
 struct DepthAcceptance {

@@ -183,7 +183,7 @@ Meeting& meeting_of(unsigned mask, const char* what) {
   std::vector<Meeting>& of_warp = m.meetings[static_cast<std::size_t>(m.now->number / kLanes)];
   for (Meeting& meeting : of_warp)
     if (meeting.mask == mask) {
-      if (meeting.arrived != 0 && std::strcmp(meeting.what, what) != 0)
+      if (meeting.arrived != 0 && meeting.what != what && std::strcmp(meeting.what, what) != 0)
         fault(std::string("lanes of one warp meet in ") + meeting.what + " and " + what);
       meeting.what = what;
       return meeting;

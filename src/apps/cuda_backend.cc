@@ -1,0 +1,21 @@
+#include "apps/cuda_backend.h"
+
+#include "ops/device_ops.h"
+
+namespace eaglet::apps {
+
+std::string cuda_version() {
+  return EAGLET_CUDA_VERSION;
+}
+
+int usable_cuda_devices() {
+  return cuda_devices();
+}
+
+Result<std::unique_ptr<Accelerator>> open_cuda_backend(int number) {
+  EAGLET_ASSIGN_OR_RETURN(std::unique_ptr<Accelerator> device, open_cuda(number));
+  use_cuda_ops();
+  return device;
+}
+
+}  // namespace eaglet::apps
