@@ -57,7 +57,7 @@ def test_a_spinner_is_no_healthy_run(root):
     process = start(root, "while True: pass")
     try:
         verdict = doctor(process.pid, "start_seconds=0", "stall_min_seconds=0")
-        assert verdict["state"] == "UNKNOWN" and verdict["exit_code"] == 3, verdict["headline"]
+        assert verdict["state"] == "LATE" and verdict["exit_code"] == 1, verdict["headline"]
         assert any(e["kind"] == "cpu" and e["for"] == "progress" for e in verdict["evidence"]), verdict["evidence"]
     finally:
         end(process)
@@ -264,7 +264,7 @@ def test_whoever_waits_hears_of_the_end_at_once(root):
         end(process)
         out, _ = waiting.communicate(timeout=30)
         assert waiting.returncode == 2 and "ended before" in out and "loss=7" in out, (waiting.returncode, out)
-        assert time.time() - begun < 2.5, f"{time.time() - begun:.1f} s late"
+        assert time.time() - begun < 3.5, f"{time.time() - begun:.1f} s late"
     finally:
         waiting.kill()
         waiting.communicate()

@@ -236,7 +236,9 @@ const RankActivity* odd_rank(const Activity& activity, const Thresholds& thresho
       }
     }
     others_cores /= static_cast<double>(activity.ranks.size() - 1);
-    const bool no_cpu = rank.cores < thresholds.idle_cores && others_cores > 0.5;
+    // Beside a GPU a rank keeps a core busy; without one it may get less of a machine that is shared.
+    const double busy_cores = activity.devices_known ? 0.5 : 3 * thresholds.idle_cores;
+    const bool no_cpu = rank.cores < thresholds.idle_cores && others_cores > busy_cores;
     const bool no_gpu = known > 0 && device_busy(rank) < thresholds.idle_busy_pct &&
                         others_busy / known > thresholds.busy_pct;
     const bool stopped = rank.state == 'T' || rank.state == 't';

@@ -13,8 +13,14 @@ namespace {
 constexpr double kFreshSeconds = 120;     // a tracker notes each ten seconds
 constexpr double kLastWorkSeconds = 300;  // of a run that is over
 
+/// By its state; or a tracker's file is all there is, and metrics and machine end in it together, some time
+/// ago.
 bool is_over(const Case& c) {
-  return c.state.state == RunState::kDead || c.state.state == RunState::kFinished;
+  const RunView& now = c.series.views.back();
+  const double newest = c.series.tracked.back().time;
+  const bool ended = !now.processes && now.wall - newest > kFreshSeconds &&
+                     std::abs(now.log.metric_time - newest) < kLastWorkSeconds;
+  return ended || c.state.state == RunState::kDead || c.state.state == RunState::kFinished;
 }
 
 bool idle(const TrackedMoment& moment, const Thresholds& thresholds) {

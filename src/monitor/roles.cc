@@ -89,6 +89,15 @@ Roles roles_of(const RunView& view) {
       std::erase(roles.launchers, busiest);
     }
   }
+  // A defunct process has neither command nor environment: who stands beside a rank under its parent, and is
+  // called like it, was one.
+  if (view.only_this_run)
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (dead(all[i]) && all[i].rank < 0 && (all[i].command.empty() || all[i].command.front() == '[') &&
+          std::any_of(roles.ranks.begin(), roles.ranks.end(), [&](std::size_t rank) {
+            return all[rank].parent == all[i].parent && all[rank].name == all[i].name;
+          }))
+        roles.zombie_ranks.push_back(i);
   for (const std::size_t i : roles.workers)
     if (!dead(all[i]) && (all[i].parent == 1 || alive.count(all[i].parent) == 0)) roles.orphans.push_back(i);
   std::sort(roles.ranks.begin(), roles.ranks.end(), [&](std::size_t a, std::size_t b) {

@@ -32,6 +32,8 @@ class StateRule {
     if (a_.views < 2 || a_.span_seconds <= 0) return not_enough();
     v_.evidence = gather_evidence(series_, a_, t_);
     v_.allowed_seconds = allowed_silence(v_.phase, series_, t_);
+    if (const double interval = untimed_interval(); v_.phase == Phase::kTrain && !std::isnan(interval))
+      v_.allowed_seconds = std::max(v_.allowed_seconds, t_.stall_step_factor * interval);
     return alive();
   }
 
@@ -174,9 +176,18 @@ class StateRule {
     return v_.phase == Phase::kStart || v_.phase == Phase::kLoad || v_.phase == Phase::kCompile ||
            v_.phase == Phase::kSave;
   }
+  /// Between two records of a log that prints no times: what it has printed in the run's life up to the
+  /// newest one, its start included. NaN where times are printed, or nothing is known.
+  double untimed_interval() const {
+    const LogFacts& log = series_.log;
+    if (log.step_times.size() >= 3 || log.records < 3 || std::isnan(a_.log_silent_seconds)) return kNotKnown;
+    const double written = a_.age_seconds - a_.log_silent_seconds;
+    return written > 0 ? written / static_cast<double>(log.records) : kNotKnown;
+  }
   /// Three ticks make a rhythm that silence can be measured by.
   bool has_rhythm() const {
-    return series_.log.step_times.size() >= 3 || v_.phase == Phase::kCompile || v_.phase == Phase::kStart;
+    return series_.log.step_times.size() >= 3 || !std::isnan(untimed_interval()) ||
+           v_.phase == Phase::kCompile || v_.phase == Phase::kStart;
   }
   /// A log that grows in whole blocks is written late, not stopped.
   bool held_back() const {

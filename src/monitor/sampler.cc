@@ -186,7 +186,8 @@ void Sampler::look_inside(const RunView& view, const ProcessView& process, Known
   static const double ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
   const std::int64_t pid = process.pid;
   known->start_time = process.start_time;
-  known->command = reader_.command(pid);
+  if (std::string command = reader_.command(pid); !command.empty())  // one that is defunct has none any more
+    known->command = std::move(command);
   const auto environment = reader_.environment(pid);
   if (const auto found = environment.find("EAGLET_RUN_ID"); found != environment.end())
     known->run_id = found->second;

@@ -196,6 +196,44 @@ TEST(Activity, ACheckpointThatWasCutOffIsNotResumedFrom) {
   EXPECT_EQ(newest_whole_checkpoint(Activity()), nullptr);
 }
 
+/// A CPU run of two ranks, watched for a minute, whose log prints no times and was written `silent` seconds
+/// ago after 50 records in ten minutes; rank 1 stands still.
+StateVerdict of_two_ranks(double silent) {
+  RunSeries series;
+  series.live = true;
+  series.log_known = true;
+  series.log.records = 50;
+  series.log.last_step = 50;
+  series.log.lines = 50;
+  for (int second = 0; second <= 60; ++second) {
+    RunView view;
+    view.wall = view.monotonic = 1e9 + second;
+    view.only_this_run = true;
+    view.log = {.known = true, .bytes = 2500, .mtime = 1e9 + 60 - silent, .records = 50, .last_step = 50};
+    for (std::int64_t rank : {0, 1}) {
+      ProcessView process;
+      process.pid = 100 + rank;
+      process.rank = rank;
+      process.state = 'S';
+      process.command = "python train.py";
+      process.cpu_seconds = rank == 0 ? 0.3 * second : 5;
+      process.elapsed_seconds = 600 + silent + second - 60;
+      if (!view.processes) view.processes.emplace();
+      view.processes->push_back(process);
+    }
+    series.views.push_back(view);
+  }
+  return judge_state(series, activity_of(series, Thresholds()), Thresholds());
+}
+
+TEST(State, ALogWithoutTimesHasARhythmToo) {
+  const StateVerdict late = of_two_ranks(400);
+  EXPECT_EQ(late.state, RunState::kLate) << late.cause;
+  EXPECT_EQ(late.suspect_rank, 1) << late.cause;
+  EXPECT_EQ(late.allowed_seconds, 120) << "ten times the twelve seconds between two records";
+  EXPECT_EQ(of_two_ranks(100).state, RunState::kRunning) << of_two_ranks(100).cause;
+}
+
 TEST(Phase, ALongGapIsForgottenAfterAnHour) {
   RunSeries series;
   for (std::int64_t step = 0; step < 100; ++step)

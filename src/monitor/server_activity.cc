@@ -10,8 +10,11 @@ namespace {
 /// Whether it did anything between two answers: llama-server counts tokens when a request is done, passes at
 /// once.
 bool moved_between(const ServerMoment& before, const ServerMoment& after) {
-  return after.prompt_tokens != before.prompt_tokens || after.generated_tokens != before.generated_tokens ||
-         (!std::isnan(after.passes) && after.passes != before.passes);
+  for (const auto counter :
+       {&ServerMoment::prompt_tokens, &ServerMoment::generated_tokens, &ServerMoment::passes})
+    if (after.*counter > before.*counter || after.*counter < before.*counter)
+      return true;  // not what is unknown
+  return false;
 }
 
 double rate(double before, double after, double seconds) {

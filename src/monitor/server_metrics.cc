@@ -105,7 +105,7 @@ void ServerLook::look(const ProcReader& reader, const std::set<std::int64_t>& tr
   view->server.emplace();
   const auto answer = http_get(address_.host, address_.port, "/metrics", kPatienceSeconds);
   if (!answer.ok()) {
-    view->server->trouble = answer.status().message();
+    view->server->trouble = answer.status().what();
     return;
   }
   view->server = server_moment(answer->body);

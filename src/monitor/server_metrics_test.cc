@@ -62,7 +62,7 @@ TEST(ServerMetrics, WhatEachServerTells) {
   EXPECT_EQ(sglang.accepted_length, 2.1);
 }
 
-TEST(ServerMetrics, ARealPage) {
+TEST(ServerMetrics, RealPages) {
   const auto page = read_file(EAGLET_TESTDATA "/watch/servers/vllm-0.32.0.txt");
   ASSERT_TRUE(page.ok());
   const ServerMoment moment = server_moment(*page);
@@ -71,6 +71,12 @@ TEST(ServerMetrics, ARealPage) {
   EXPECT_EQ(moment.prompt_tokens, 11538);
   EXPECT_EQ(moment.generated_tokens, 29354);
   EXPECT_EQ(moment.cache_share, 0);
+  const auto other = read_file(EAGLET_TESTDATA "/watch/servers/llama-server-0c1e570.txt");
+  ASSERT_TRUE(other.ok());
+  const ServerMoment llama = server_moment(*other);
+  EXPECT_EQ(llama.running, 1);
+  EXPECT_EQ(llama.generated_tokens, 120);
+  EXPECT_EQ(llama.passes, 225) << "it counts tokens when a request is done, passes at once";
 }
 
 TEST(ServerMetrics, AnyCutAndAnyGarbage) {
@@ -139,7 +145,9 @@ Verdict look(const std::string& url, double between) {
   const ProcReader reader;
   auto target = resolve_target(url, reader);
   EXPECT_TRUE(target.ok()) << target.status().what();
-  target->roots.clear();  // this test itself listens there
+  // This test itself listens there, and writes to a log that may tell of anything.
+  target->roots.clear();
+  target->log_path.clear();
   Sampler sampler(*target, reader, nullptr);
   sampler.sample();
   std::this_thread::sleep_for(std::chrono::duration<double>(between));

@@ -147,7 +147,7 @@ Result<Target> by_log(const std::string& text, const ProcReader& reader) {
 Result<Target> by_tracker(const std::string& text, const ProcReader& reader) {
   Target target;
   target.tracker_path = absolute_path(text, std::filesystem::current_path().string());
-  target.name = std::filesystem::path(target.tracker_path).stem().string();
+  target.name = target.tracker_path;  // as the next command must name it
   target.roots = holders_of(target.tracker_path, false, reader);
   return target;
 }

@@ -128,6 +128,7 @@ TEST(Trackio, TheHardwareOfARunThatIsOver) {
   TrackioTail tail;
   tail.poll(kMachineFile);
   RunSeries series;
+  series.live = true;
   series.log = tail.facts();
   series.log_known = true;
   series.tracked = tail.machine();
@@ -152,6 +153,13 @@ TEST(Trackio, TheHardwareOfARunThatIsOver) {
     for (DeviceView& device : moment.devices)
       if (device.index == 1) device.slow_reasons = 0x8;
   EXPECT_EQ(judged("throttle").level, Level::kWarn);
+  // A file alone, of another machine: metrics and machine end in it together.
+  series.views[0].processes.reset();
+  series.views[0].log.metric_time = tail.newest_time();
+  EXPECT_EQ(judged("power").level, Level::kWarn);
+  series.views[0].log.metric_time =
+      series.views[0].wall - 5;  // it goes on, and its GPUs are not noted any more
+  EXPECT_EQ(judged("power").level, Level::kUnknown);
   // What is measured here and now is not asked of a tracker; nor is what it said long ago of a run that
   // lives.
   series.views[0].devices = {DeviceView()};
