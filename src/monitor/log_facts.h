@@ -63,7 +63,8 @@ struct LogFacts {
   std::vector<std::string> checkpoints;         // paths it says it saved, the last 64
 
   LogPhase phase = LogPhase::kUnknown;
-  std::uint64_t phase_line = 0;  // when the phase was last named
+  std::uint64_t phase_line = 0;            // when the phase was last named
+  double last_validation_seconds = kNone;  // until something else was printed; by printed times
   bool finished = false, interrupted = false, resumed = false, bar_seen = false;
   std::string finished_line;
   std::vector<LogError> errors;  // since the last training record; the first 50

@@ -100,6 +100,7 @@ void LogReader::line(std::string_view text, const std::string& level, double tim
   prefix.time = time;
   prefix.time_has_date = has_date;
   const std::string_view body = without_prefix(text, &prefix);
+  line_time_ = continued(prefix.time, prefix.time_has_date);
   facts_.info_seen = facts_.info_seen || prefix.level == "INFO";
   facts_.warning_seen = facts_.warning_seen || prefix.level == "WARNING" || prefix.level == "ERROR";
   if (body == "Traceback (most recent call last):") {
@@ -121,6 +122,7 @@ bool LogReader::record_line(std::string_view text, double time, bool has_date) {
   std::string event, message;
   double json_time = LogFacts::kNone;
   if (const auto json = json_record(text, &event, &message, &json_time)) {
+    if (!std::isnan(json_time)) line_time_ = json_time;
     json_event(event, message, *json);
     const bool is_step = event.empty() || event == "step" || event == "validation";
     if (is_step && !json->metrics.empty()) add(*json, std::isnan(json_time) ? time : json_time, true);
@@ -173,6 +175,10 @@ void LogReader::json_event(const std::string& event, const std::string& message,
 }
 
 void LogReader::set_phase(LogPhase phase) {
+  const bool validated = facts_.phase == LogPhase::kValidate, validates = phase == LogPhase::kValidate;
+  if (validates && !validated) validation_began_ = line_time_;
+  if (validated && !validates && line_time_ >= validation_began_)  // not so when a time is unknown
+    facts_.last_validation_seconds = line_time_ - validation_began_;
   facts_.phase = phase;
   facts_.phase_line = facts_.lines;
 }

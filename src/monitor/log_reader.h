@@ -45,6 +45,8 @@ class LogReader {
   LogFacts facts_;
   bool restarted_ = false;  // the log said that a run begins again: smaller steps are not stragglers
   bool in_traceback_ = false;
+  double line_time_ = LogFacts::kNone;  // of the line at hand, as printed
+  double validation_began_ = LogFacts::kNone;
 };
 
 }  // namespace eaglet::monitor

@@ -72,8 +72,34 @@ Phase infer_phase(const RunSeries& series, const Activity& activity, const Thres
   return Phase::kStart;
 }
 
+namespace {
+
+// What is printed every 50 or 500 steps gives its own rhythm: the longest gap seen between two records.
+// Of the last hour: one that was stopped for a night must not be left alone for the next three.
+double allowed_training(const LogFacts& log, const Thresholds& thresholds) {
+  const double interval = log.step_interval();
+  double gap = 0;
+  const auto& times = log.step_times;
+  for (std::size_t i = 1; i < times.size(); ++i)
+    if (times.back().second - times[i].second < kGapsOfSeconds)
+      gap = std::max(gap, times[i].second - times[i - 1].second);
+  const double by_step = std::isnan(interval) ? 0 : thresholds.stall_step_factor * interval;
+  return std::max({thresholds.stall_min_seconds, by_step, thresholds.stall_gap_factor * gap});
+}
+
+// Twice the last one; the first by its batches, as long as steps of training take. A loss of held-out text
+// that is printed when it is there looks like the beginning of one, so the rhythm of training counts too.
+double allowed_validation(const LogFacts& log, const Thresholds& thresholds) {
+  if (!std::isnan(log.last_validation_seconds))
+    return std::max(allowed_training(log, thresholds),
+                    thresholds.validate_factor * log.last_validation_seconds);
+  const double interval = log.step_interval(), batches = static_cast<double>(log.val_batches.value_or(0));
+  return std::max(thresholds.validate_seconds, std::isnan(interval) ? 0 : batches * interval);
+}
+
+}  // namespace
+
 double allowed_silence(Phase phase, const RunSeries& series, const Thresholds& thresholds) {
-  const double interval = series.log.step_interval();
   switch (phase) {
     case Phase::kStart:
       return thresholds.start_seconds;
@@ -81,10 +107,8 @@ double allowed_silence(Phase phase, const RunSeries& series, const Thresholds& t
       return std::max(thresholds.load_seconds, weight_bytes(series) / thresholds.load_bytes_per_second);
     case Phase::kCompile:
       return series.log.records > 0 ? thresholds.recompile_seconds : thresholds.compile_seconds;
-    case Phase::kValidate: {
-      const double batches = static_cast<double>(series.log.val_batches.value_or(0));
-      return std::max(thresholds.validate_seconds, std::isnan(interval) ? 0 : batches * interval);
-    }
+    case Phase::kValidate:
+      return allowed_validation(series.log, thresholds);
     case Phase::kSave:
       return std::max(thresholds.save_seconds, saved_bytes(series) / thresholds.save_bytes_per_second);
     case Phase::kDrain:
@@ -95,15 +119,7 @@ double allowed_silence(Phase phase, const RunSeries& series, const Thresholds& t
     case Phase::kTrain:
       break;
   }
-  // What is printed every 50 or 500 steps gives its own rhythm: the longest gap seen between two records.
-  // Of the last hour: one that was stopped for a night must not be left alone for the next three.
-  double gap = 0;
-  const auto& times = series.log.step_times;
-  for (std::size_t i = 1; i < times.size(); ++i)
-    if (times.back().second - times[i].second < kGapsOfSeconds)
-      gap = std::max(gap, times[i].second - times[i - 1].second);
-  const double by_step = std::isnan(interval) ? 0 : thresholds.stall_step_factor * interval;
-  return std::max({thresholds.stall_min_seconds, by_step, thresholds.stall_gap_factor * gap});
+  return allowed_training(series.log, thresholds);
 }
 
 }  // namespace eaglet::monitor

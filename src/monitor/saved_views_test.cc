@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/test_directory.h"
 #include "monitor/draft_cost.h"
+#include "monitor/log_reader.h"
 #include "monitor/next_command.h"
 #include "monitor/saved_tables.h"
 #include "monitor/verdict.h"
@@ -243,6 +244,31 @@ TEST(Phase, ALongGapIsForgottenAfterAnHour) {
     series.log.step_times.emplace_back(step, 60.0 * static_cast<double>(step) + 7200);
   EXPECT_EQ(allowed_silence(Phase::kTrain, series, Thresholds()), 600.0)
       << "ten steps: more than an hour later that gap is none to measure by";
+}
+
+// The first by its batches; later ones by the last, whose times the log printed.
+TEST(Phase, AValidationMayTakeTwiceTheLast) {
+  const std::string steps =
+      "2026-11-30 10:00:00,000 INFO {'loss': 5.1, 'step': 10}\n"
+      "2026-11-30 10:00:04,000 INFO {'loss': 5.0, 'step': 12}\n"
+      "2026-11-30 10:00:08,000 INFO {'loss': 4.9, 'step': 14}\n";
+  const std::string begins = "2026-11-30 10:00:10,000 INFO Validation epoch 1/5 started\n";
+  LogReader reader;
+  reader.feed(steps + begins);
+  RunSeries series;
+  series.log = reader.facts();
+  EXPECT_TRUE(std::isnan(series.log.last_validation_seconds));
+  EXPECT_EQ(allowed_silence(Phase::kValidate, series, Thresholds()), 600);
+  series.log.val_batches = 1000;
+  EXPECT_EQ(allowed_silence(Phase::kValidate, series, Thresholds()), 2000) << "two seconds a step";
+  reader.feed("2026-11-30 10:05:10,000 INFO Training epoch 2/5 started\n" +
+              std::string("2026-11-30 10:06:00,000 ") + "INFO Validation epoch 2/5 started\n");
+  series.log = reader.facts();
+  EXPECT_EQ(series.log.last_validation_seconds, 300);
+  EXPECT_EQ(allowed_silence(Phase::kValidate, series, Thresholds()), 600);
+  Thresholds strict;
+  strict.validate_factor = 1.5;
+  EXPECT_EQ(allowed_silence(Phase::kValidate, series, strict), 450);
 }
 
 TEST(DraftCost, FlopPerTokenAsTabled) {

@@ -28,6 +28,7 @@ const std::vector<ThresholdEntry>& threshold_entries() {
                                                   EAGLET_THRESHOLD(save_seconds),
                                                   EAGLET_THRESHOLD(drain_seconds),
                                                   EAGLET_THRESHOLD(validate_seconds),
+                                                  EAGLET_THRESHOLD(validate_factor),
                                                   EAGLET_THRESHOLD(load_bytes_per_second),
                                                   EAGLET_THRESHOLD(save_bytes_per_second),
                                                   EAGLET_THRESHOLD(quiet_bytes_per_second),

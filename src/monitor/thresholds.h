@@ -16,7 +16,7 @@ struct Thresholds {
   double idle_cores = 0.05;            // a whole tree below this does nothing
   double start_seconds = 120, stall_min_seconds = 60, stall_step_factor = 10, stall_gap_factor = 3;
   double compile_seconds = 900, recompile_seconds = 600, load_seconds = 180, save_seconds = 120;
-  double drain_seconds = 600, validate_seconds = 600;
+  double drain_seconds = 600, validate_seconds = 600, validate_factor = 2;
   double load_bytes_per_second = 100e6, save_bytes_per_second = 50e6, quiet_bytes_per_second = 10e3;
   double settle_seconds = 30, artifact_seconds = 120, orphan_age_seconds = 10;
   double stale_gpu_bytes = 1e9, memory_change_bytes = 64e6;
