@@ -4,19 +4,18 @@ a rank that nobody collects, one that writes a gigabyte, one that renames its lo
 /metrics, one that is killed while somebody waits for it.
 
 Thresholds are shortened; the rules are those of any run."""
-import concurrent.futures
 import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import scripted_states
+from side_by_side import run_tests
 
 EAGLET = os.environ["EAGLET"]
 
@@ -286,29 +285,5 @@ def test_what_a_dead_run_left_in_its_directory(root):
     assert run("orphans", f"{root}/nothing").returncode == 66
 
 
-def attempt(name, test):
-    begun = time.time()
-    with tempfile.TemporaryDirectory() as root:
-        try:
-            test(root)
-            print(f"ok {name} ({time.time() - begun:.1f} s)", flush=True)
-            return 0
-        except Exception as error:  # pylint: disable=broad-except
-            trace = error.__traceback__.tb_next
-            print(f"FAILED {name}: line {trace.tb_lineno if trace else '?'}: {error}", flush=True)
-            return 1
-
-
-def main():
-    wanted = sys.argv[1:]
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and (not wanted or name in wanted)]
-    alone = [pair for pair in tests if "two_ranks" in pair[0]]  # a rank that spins must have a core
-    together = [pair for pair in tests if pair not in alone]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
-        results = list(pool.map(lambda pair: attempt(*pair), together))
-    results += [attempt(*pair) for pair in alone]
-    return 1 if any(results) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests(globals(), alone="two_ranks"))

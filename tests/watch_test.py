@@ -3,7 +3,6 @@
 each time; launch records how a program ended; wait fails at once on a crash; doctor's exit codes; the page and the metrics.
 
 Most of the time here is waiting, so the tests run side by side, each in a directory of its own."""
-import concurrent.futures
 import fcntl
 import http.server
 import json
@@ -14,7 +13,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import threading
 import time
@@ -23,6 +21,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import toy_target
+from side_by_side import run_tests
 
 EAGLET = os.environ["EAGLET"]
 SOURCE = os.environ["EAGLET_SOURCE"]
@@ -448,28 +447,5 @@ def test_server_ready_climbs_the_ladder(root):
     assert run("wait", "127.0.0.1", "--until", "server-ready").returncode == 64
 
 
-def attempt(name, test):
-    begun = time.time()
-    with tempfile.TemporaryDirectory() as root:
-        try:
-            test(root)
-            print(f"ok {name} ({time.time() - begun:.1f} s)", flush=True)
-            return 0
-        except Exception as error:  # pylint: disable=broad-except
-            trace = error.__traceback__.tb_next
-            print(f"FAILED {name}: line {trace.tb_lineno if trace else '?'}: {error}", flush=True)
-            return 1
-
-
-def main():
-    wanted = sys.argv[1:]
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and (not wanted or name in wanted)]
-    alone = [pair for pair in tests if "starved" in pair[0]]  # they take the cores that the others are judged by
-    together = [pair for pair in tests if pair not in alone]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
-        results = list(pool.map(lambda pair: attempt(*pair), together))
-    return max(results + [attempt(*pair) for pair in alone])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests(globals(), alone="starved"))

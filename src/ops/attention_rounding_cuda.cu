@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ops/attention_tiles_cuda.h"
+#include "ops/cuda_dealer.h"
 
 namespace eaglet::cuda {
 namespace {
@@ -67,23 +68,6 @@ __global__ void note_row_facts(Call c, Backward b, std::int64_t first_key, RowFa
   facts[kv_head * c.rows() + row] = {b.log_sum_exp[at] * kLog2E, delta,
                                      keys_seen(c, c.query_of(row), first_key)};
 }
-
-// Deals out one block of the op's memory; without a block it only counts.
-class Dealer {
- public:
-  explicit Dealer(char* block) : block_(block) {}
-  template <class T>
-  T* deal(std::int64_t count) {
-    T* at = block_ == nullptr ? nullptr : reinterpret_cast<T*>(block_ + bytes_);
-    bytes_ += (static_cast<std::uint64_t>(count) * sizeof(T) + 255) / 256 * 256;
-    return at;
-  }
-  std::uint64_t bytes() const { return bytes_; }
-
- private:
-  char* block_;
-  std::uint64_t bytes_ = 0;
-};
 
 std::int32_t* deal(const AttentionShape& shape, const AttentionInputs& in, int width, bool backward,
                    Rounded* r, Backward* b, Dealer* dealer) {

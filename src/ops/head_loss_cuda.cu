@@ -5,6 +5,7 @@
 
 #include "device/cuda_device.h"
 #include "device/cuda_product.h"
+#include "ops/cuda_dealer.h"
 #include "ops/cuda_ops.h"
 #include "ops/head_loss_cuda.h"
 #include "ops/loss_rows_cuda.h"
@@ -52,23 +53,6 @@ void each_row(const Chunk& chunk, const Visit& visit) {
   for (std::size_t k = 0; k < chunk.begin.size(); ++k)
     for (std::int64_t entry = chunk.begin[k]; entry < chunk.end[k]; ++entry) visit(k, entry, row++);
 }
-
-// Deals out one block of the op's memory; without a block it only counts.
-class Dealer {
- public:
-  explicit Dealer(char* block) : block_(block) {}
-  template <class T>
-  T* deal(std::int64_t count) {
-    T* at = block_ == nullptr ? nullptr : reinterpret_cast<T*>(block_ + bytes_);
-    bytes_ += (static_cast<std::uint64_t>(count) * sizeof(T) + 255) / 256 * 256;
-    return at;
-  }
-  std::uint64_t bytes() const { return bytes_; }
-
- private:
-  char* block_;
-  std::uint64_t bytes_ = 0;
-};
 
 struct Memory {
   float *teacher_logits, *teacher_p, *stacked_x, *d_stacked_x, *logits, *whole_logits;
