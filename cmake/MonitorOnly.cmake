@@ -13,7 +13,7 @@ foreach(file IN ITEMS fmt/format.h nlohmann/json.hpp CLI/CLI.hpp xxhash.h)
 endforeach()
 
 set(src ${CMAKE_SOURCE_DIR}/src)
-set(apps cache_dir completion console doctor_command exit_code help history_file host_link host_session launch_command
+set(apps cache_dir completion console device_time_text doctor_command exit_code help history_file host_link host_session launch_command
          orphans_command pager program screen source_hash suggest svg_chart terminal usage_error verdict_source wait_command waiting_threads
          watch_command watch_compare watch_frame watch_history watch_options watch_page watch_page_script watch_target without_maths)
 configure_file(${src}/apps/build_facts.h.in ${CMAKE_BINARY_DIR}/generated/apps/build_facts.h @ONLY)

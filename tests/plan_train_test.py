@@ -50,6 +50,26 @@ def exact_on_the_toy(root):
             assert abs(plan["needed_gflop"] / other - 1) < 1e-12, (flags, plan["needed_gflop"], other)
         assert f"batches: {plan['train_batches']} of 64 rows" in errors and f"steps: {plan['total_steps']} (" in errors, errors
     assert not os.path.exists("not written")
+    on_devices(root)
+
+
+def on_devices(root):
+    """The run's own batches on accelerators that are not there."""
+    common = ["plan", "train", "--store", f"{root}/states", "--model", f"{root}/toy.gguf", "--max-seq-len", "64", "--draft-vocab-size", "100",
+              "--threads", "1", "--epochs", "2"]
+    one = document(*common, "--device", "h100,4090", "--ranks", "1,2")
+    assert [(p["device"], p["ranks"]) for p in one["devices"]] == [("h100", 1), ("h100", 2), ("4090", 1), ("4090", 2)], one["devices"]
+    assert one["train_batches"] <= 32, "all batches are looked at"
+    for p in one["devices"]:
+        assert abs(1e3 * p["needed_tflop"] * one["total_steps"] / one["needed_gflop"] - 1) < 1e-9, p
+        assert abs(p["run_seconds"] * p["tokens_per_second"] / one["run_tokens"] - 1) < 1e-9 and p["fits"] and p["fitting_max_seq_len"] > 64, p
+    twice = document(*common, "--device", "h100", "--ranks", "1", "--accumulation-steps", "2")["devices"][0]
+    assert abs(twice["needed_tflop"] / one["devices"][0]["needed_tflop"] - 2) < 1e-9, twice
+    assert twice["step_seconds"] < 2 * one["devices"][0]["step_seconds"], "one update of the weights"
+    text = must(run(*common, "--device", "h100", "--by-op")).stdout
+    assert "batches looked at" in text and "AdamW" in text and "the run: about" in text and "would fill it" in text, text
+    no_device = run(*common, "--ranks", "4")
+    assert no_device.returncode == 64 and "--device" in no_device.stderr, no_device.stderr
 
 
 def main():

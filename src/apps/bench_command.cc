@@ -7,6 +7,7 @@
 
 #include "apps/bench_extract.h"
 #include "apps/bench_generate.h"
+#include "apps/bench_rows.h"
 #include "apps/bench_shapes.h"
 #include "apps/bench_store.h"
 #include "apps/bench_watch.h"
@@ -39,63 +40,6 @@ struct BenchFlags {
   std::string loss_fn = "kl_div", compute_type = "auto", device = "auto";
 };
 
-// States of a long batch: a table that begins again and again, so that what is measured is the training's
-// memory and not that of made-up states.
-class RepeatedRows : public StateRows {
- public:
-  static constexpr std::int64_t kRows = 8192;
-  RepeatedRows(const std::vector<float>& aux, const std::vector<float>& last) : aux_(aux), last_(last) {}
-  Status read_aux(std::int64_t first, std::int64_t n, float* to) override { return copy(aux_, first, n, to); }
-  Status read_last(std::int64_t first, std::int64_t n, float* to) override {
-    return copy(last_, first, n, to);
-  }
-
- private:
-  static Status copy(const std::vector<float>& table, std::int64_t first, std::int64_t n, float* to) {
-    const std::int64_t width = static_cast<std::int64_t>(table.size()) / kRows;
-    for (std::int64_t i = 0; i < n; ++i)
-      std::copy_n(table.begin() + (first + i) % kRows * width, width, to + i * width);
-    return {};
-  }
-  const std::vector<float>&aux_, &last_;
-};
-
-// Synthetic rows: random states and tokens, `documents` equal documents, the first part of each unsupervised.
-struct SyntheticBatch {
-  std::vector<float> aux, last;
-  std::vector<std::int32_t> ids, documents, positions;
-  std::vector<std::uint8_t> mask;
-  std::int64_t supervised = 0;
-};
-
-void fill_normal(std::int64_t n, double deviation, std::uint64_t stream, std::vector<float>* values) {
-  Rng rng(1, stream);
-  values->resize(static_cast<std::size_t>(n));
-  for (float& v : *values) v = static_cast<float>(deviation * rng.normal());
-}
-
-SyntheticBatch make_batch(const BenchShape& shape) {
-  SyntheticBatch b;
-  const DraftConfig& c = shape.config;
-  const std::int64_t state_rows = std::min(shape.rows, RepeatedRows::kRows);
-  fill_normal(state_rows * c.num_aux() * c.target_hidden, 1.0, 1, &b.aux);
-  fill_normal(state_rows * c.target_hidden, 1.0, 2, &b.last);
-  Rng rng(1, 3);
-  const std::int64_t length = shape.rows / shape.documents;
-  for (std::int64_t p = 0; p < shape.rows; ++p) {
-    const std::int64_t tokens = shape.small_tables ? shape.rows : c.vocab;
-    const std::int64_t document = std::min(p / length, shape.documents - 1), row = p - document * length;
-    b.ids.push_back(static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(tokens))));
-    b.documents.push_back(static_cast<std::int32_t>(document));
-    b.positions.push_back(static_cast<std::int32_t>(1 + row));
-    const bool supervised =
-        row >= static_cast<std::int64_t>(static_cast<double>(length) * shape.unsupervised_share);
-    b.mask.push_back(supervised ? 1 : 0);
-    b.supervised += supervised ? 1 : 0;
-  }
-  return b;
-}
-
 Result<BenchShape> find_shape(const std::string& name) {
   std::string known;
   for (const BenchShape& shape : bench_shapes()) {
@@ -111,6 +55,7 @@ struct BenchResult {
   double clip_seconds = 0, optimizer_seconds = 0;
   std::int64_t supervised = 0;
   std::string device = "cpu";
+  OpTimes device_times;     // of one more step
   double device_bytes = 0;  // of its memory: weights, gradients, moments, activations
   ComputeType compute_type = ComputeType::kF32;
 };
@@ -159,10 +104,13 @@ struct SyntheticTarget {
 class Bench {
  public:
   Bench(const BenchShape& shape, DraftModel& model, Accelerator* device)
-      : model_(model), device_(device), batch_(make_batch(shape)) {
+      : model_(model),
+        device_(device),
+        batch_(make_batch(shape)),
+        repeated_(batch_.aux, batch_.last, shape.rows, device != nullptr) {
     inputs_ = {shape.rows,         batch_.ids.data(), batch_.documents.data(), batch_.positions.data(),
                batch_.mask.data(), batch_.aux.data(), batch_.last.data()};
-    if (shape.rows > RepeatedRows::kRows) inputs_.states = &repeated_;
+    if (device != nullptr || shape.rows > RepeatedRows::kRows) inputs_.states = &repeated_;
   }
   Status take_moments() {
     for (PlacedArray<float>* moments : {&first_, &second_}) {
@@ -175,9 +123,19 @@ class Bench {
   const DraftInputs& inputs() const { return inputs_; }
   std::int64_t supervised() const { return batch_.supervised; }
 
+  /// One more step, its ops measured.
+  Status measure_ops(BenchResult* result) {
+    device_->time_ops(true);
+    const Result<double> done = step(result);
+    device_->time_ops(false);
+    result->device_times = device_->take_op_times();
+    return done.status();
+  }
+
   Result<double> step(BenchResult* result) {
     const double start = monotonic_seconds();
     EAGLET_RETURN_IF_ERROR(model_.step(inputs_, true, &sums_, nullptr));
+    model_.look_ahead(inputs_, 0);
     const double clip = monotonic_seconds();
     const double norm = l2_norm(model_.trainable_elements(), model_.gradients().data());
     const double optimizer = monotonic_seconds();
@@ -198,7 +156,7 @@ class Bench {
   DraftModel& model_;
   Accelerator* const device_;
   SyntheticBatch batch_;
-  RepeatedRows repeated_{batch_.aux, batch_.last};
+  RepeatedRows repeated_;  // as training has them there
   DraftInputs inputs_;
   PlacedArray<float> first_, second_;
   StepSums sums_;
@@ -210,9 +168,10 @@ double peak_flops(ComputeType type, Accelerator* device) {
   return device != nullptr ? measured_device_flops(*device) : measured_product_flops(type);
 }
 
-Result<BenchResult> measure(const BenchShape& shape, const TttOptions& options, int steps,
-                            Accelerator* device, Progress& progress) {
+Result<BenchResult> measure(const BenchShape& shape, TttOptions options, int steps, Accelerator* device,
+                            Progress& progress) {
   if (device == nullptr) EAGLET_RETURN_IF_ERROR(check_memory(shape, options.compute_type));
+  if (device != nullptr) options.states = StateForm::kBF16;
   progress.begin("bench " + shape.name, static_cast<std::uint64_t>(steps) + 1, "steps");
   const SyntheticTarget target(shape);
   EAGLET_ASSIGN_OR_RETURN(
@@ -237,6 +196,7 @@ Result<BenchResult> measure(const BenchShape& shape, const TttOptions& options, 
   result.compute_type = options.compute_type;
   if (device != nullptr) {
     result.device = device->name();
+    EAGLET_RETURN_IF_ERROR(bench.measure_ops(&result));
     result.device_bytes = static_cast<double>(model->memory_bytes() + bench.moment_bytes());
     model.reset();  // the peak needs some of its memory
   }
@@ -254,6 +214,15 @@ Json phases_json(const BenchResult& r) {
           {"layers_backward", r.phases.backward},
           {"clip", r.clip_seconds},
           {"optimizer", r.optimizer_seconds}};
+}
+
+// Empty without a device.
+Json device_seconds_json(const BenchResult& r) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < kOpGroups; ++i)
+    if (r.device_times.seconds[i] > 0)
+      json[op_group_name(static_cast<OpGroup>(i))] = r.device_times.seconds[i];
+  return json;
 }
 
 void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
@@ -276,6 +245,7 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
                        {"share_of_peak", gflops / r.peak},
                        {"step_seconds", r.best_seconds},
                        {"phase_seconds", phases_json(r)},
+                       {"device_seconds", device_seconds_json(r)},
                        {"peak_rss_bytes", r.rss}};
     std::printf("%s\n", json_line(line).c_str());
     return;
@@ -296,6 +266,12 @@ void print(const BenchShape& shape, const BenchResult& r, bool as_json) {
   for (const auto& [name, seconds] : phases.items())
     fmt::print(" {} {:.1f} %", name, 100 * seconds.get<double>() / r.best_seconds);
   fmt::print("\n");
+  if (!on_device) return;
+  fmt::print("device by op    ");
+  const Json ops = device_seconds_json(r);
+  for (const auto& [name, seconds] : ops.items())
+    fmt::print(" {} {:.1f} %", name, 100 * seconds.get<double>() / r.device_times.in_line());
+  fmt::print("; at work {:.1f} ms\n", 1e3 * r.device_times.in_line());
 }
 
 // Threads 1, 2, 4, ... and all: speed, and what share of threads times the speed of one that is.

@@ -57,38 +57,7 @@ Result<PlannedStep> step_of(const PlanDeviceFlags& flags) {
   return step;
 }
 
-/// A plan and what it is for.
-struct Planned {
-  DeviceFacts device;
-  int ranks = 1;
-  Link link = Link::kNvlink;
-  DevicePlan plan;
-  std::int64_t fitting_max_seq_len = 0;  // of the first number of ranks
-};
-
-Result<std::vector<Planned>> plan_all(const PlanDeviceFlags& flags, const PlannedStep& step) {
-  std::vector<Planned> all;
-  for (const std::string& name : flags.devices) {
-    Planned one;
-    EAGLET_ASSIGN_OR_RETURN(one.device, find_device(name));
-    if (!flags.calibration.empty()) {
-      EAGLET_ASSIGN_OR_RETURN(one.device, calibrate(one.device, flags.calibration));
-    }
-    one.link = one.device.nvlink_bandwidth > 0 ? Link::kNvlink : Link::kPcie;
-    if (!flags.link.empty()) {
-      EAGLET_ASSIGN_OR_RETURN(one.link, parse_link(flags.link));
-    }
-    for (const int ranks : flags.ranks) {
-      one.ranks = ranks;
-      EAGLET_ASSIGN_OR_RETURN(one.plan, plan_device(step, one.device, ranks, one.link));
-      if (ranks == flags.ranks.front()) one.fitting_max_seq_len = longest_on_device(step, one.device, ranks);
-      all.push_back(one);
-    }
-  }
-  return all;
-}
-
-std::string ops_text(const Planned& one) {
+std::string ops_text(const PlannedOnDevice& one) {
   std::string text = fmt::format(
       "{} by op, one rank\n  op               share      ms    TFLOP      GB  launches  bound by\n",
       one.device.label);
@@ -99,7 +68,7 @@ std::string ops_text(const Planned& one) {
   return text;
 }
 
-std::string memory_text(const Planned& one) {
+std::string memory_text(const PlannedOnDevice& one) {
   const DeviceMemory& m = one.plan.memory;
   return fmt::format(
       "{}: {:.1f} GB of {:.1f} ({}): parameters and moments {:.1f}, target's tables {:.1f}, activations "
@@ -110,42 +79,6 @@ std::string memory_text(const Planned& one) {
       m.batches / 1e9, m.runtime / 1e9,
       one.fitting_max_seq_len > 0 ? fmt::format("max_seq_len {} would fill it", one.fitting_max_seq_len)
                                   : std::string("no max_seq_len fits"));
-}
-
-std::string plan_text(const PlanDeviceFlags& flags, const PlannedStep& step,
-                      const std::vector<Planned>& all) {
-  const ParameterCount count = count_parameters(step);
-  std::string text = fmt::format(
-      "{}: {:.4f} B trainable of {:.4f} B parameters; batches of {} tokens, documents of {}, {:.0f} % "
-      "supervised, "
-      "{} drafting steps; {:.2f} TFLOP needed a step\n",
-      flags.draft.empty() ? flags.shape : flags.draft, static_cast<double>(count.trainable) / 1e9,
-      static_cast<double>(count.total) / 1e9, step.max_seq_len, step.document_tokens,
-      100 * step.supervised_share, step.ttt_steps, all.front().plan.needed_flops / 1e12);
-  text +=
-      "on paper: a limit by op (docs/gpu-plan.md), not a run; shapes and gaps between kernels cost more\n\n"
-      "  device          ranks  link      step ms   tokens/s  per rank  MFU <=  of data sheet  gradients ms "
-      "(shown)  binds\n";
-  for (const Planned& one : all)
-    text += fmt::format(
-        "  {:14}  {:5}  {:8}  {:7.1f}  {:9.0f}  {:8.0f}  {:5.1f}%  {:12.1f}%  {:12.1f} ({:5.1f})  {}\n",
-        one.device.name, one.ranks, one.ranks > 1 ? link_name(one.link) : "-", 1e3 * one.plan.step_seconds,
-        one.plan.tokens_per_second, one.plan.tokens_per_second / one.ranks, 100 * one.plan.mfu_ratio,
-        100 * one.plan.sheet_ratio, 1e3 * one.plan.reduce_seconds, 1e3 * one.plan.reduce_exposed_seconds,
-        one.plan.fits ? one.plan.binds : "does not fit");
-  text += "\n";
-  const Planned* before = nullptr;
-  for (const Planned& one : all) {
-    if (before == nullptr || before->device.name != one.device.name) {
-      text += memory_text(one);
-      text += fmt::format("  bf16 products at {:.0f} TFLOP/s ({}), memory at {:.0f} % of {:.2f} TB/s ({})\n",
-                          one.device.gemm_flops / 1e12, one.device.gemm_is_measured ? "measured" : "assumed",
-                          100 * one.device.bandwidth_share, one.device.bandwidth / 1e12, one.device.origin);
-      if (flags.by_op) text += ops_text(one);
-    }
-    before = &one;
-  }
-  return text;
 }
 
 Json ops_json(const DevicePlan& plan) {
@@ -160,7 +93,73 @@ Json ops_json(const DevicePlan& plan) {
   return list;
 }
 
-Json planned_json(const Planned& one) {
+std::string plan_text(const PlanDeviceFlags& flags, const PlannedStep& step,
+                      const std::vector<PlannedOnDevice>& all) {
+  const ParameterCount count = count_parameters(step);
+  std::string text = fmt::format(
+      "{}: {:.4f} B trainable of {:.4f} B parameters; batches of {} tokens, documents of {}, {:.0f} % "
+      "supervised, "
+      "{} drafting steps; {:.2f} TFLOP needed a step\n",
+      flags.draft.empty() ? flags.shape : flags.draft, static_cast<double>(count.trainable) / 1e9,
+      static_cast<double>(count.total) / 1e9, step.max_seq_len, step.document_tokens,
+      100 * step.supervised_share, step.ttt_steps, all.front().plan.needed_flops / 1e12);
+  return text + planned_text(flags, all);
+}
+
+}  // namespace
+
+Result<std::vector<PlannedOnDevice>> plan_on_devices(const DeviceChoice& choice, const PlannedStep& step) {
+  std::vector<PlannedOnDevice> all;
+  for (const std::string& name : choice.devices) {
+    PlannedOnDevice one;
+    EAGLET_ASSIGN_OR_RETURN(one.device, find_device(name));
+    if (!choice.calibration.empty()) {
+      EAGLET_ASSIGN_OR_RETURN(one.device, calibrate(one.device, choice.calibration));
+    }
+    one.link = one.device.nvlink_bandwidth > 0 ? Link::kNvlink : Link::kPcie;
+    if (!choice.link.empty()) {
+      EAGLET_ASSIGN_OR_RETURN(one.link, parse_link(choice.link));
+    }
+    for (const int ranks : choice.ranks) {
+      one.ranks = ranks;
+      EAGLET_ASSIGN_OR_RETURN(one.plan, plan_device(step, one.device, ranks, one.link));
+      if (ranks == choice.ranks.front()) one.fitting_max_seq_len = longest_on_device(step, one.device, ranks);
+      all.push_back(one);
+    }
+  }
+  if (all.empty()) return flags_error("no ranks to plan for", "--ranks 1,4,8,64");
+  return all;
+}
+
+std::string planned_text(const DeviceChoice& choice, const std::vector<PlannedOnDevice>& all) {
+  std::string text;
+  text +=
+      "on paper: a limit by op (docs/gpu-plan.md), not a run; shapes and gaps between kernels cost more\n\n"
+      "  device          ranks  link      step ms   tokens/s  per rank  MFU <=  of data sheet  gradients ms "
+      "(shown)  binds\n";
+  for (const PlannedOnDevice& one : all)
+    text += fmt::format(
+        "  {:14}  {:5}  {:8}  {:7.1f}  {:9.0f}  {:8.0f}  {:5.1f}%  {:12.1f}%  {:12.1f} ({:5.1f})  {}\n",
+        one.device.name, one.ranks, one.ranks > 1 ? link_name(one.link) : "-", 1e3 * one.plan.step_seconds,
+        one.plan.tokens_per_second, one.plan.tokens_per_second / one.ranks, 100 * one.plan.mfu_ratio,
+        100 * one.plan.sheet_ratio, 1e3 * one.plan.reduce_seconds, 1e3 * one.plan.reduce_exposed_seconds,
+        one.plan.fits ? one.plan.binds : "does not fit");
+  text += "\n";
+  const PlannedOnDevice* before = nullptr;
+  for (const PlannedOnDevice& one : all) {
+    if (before == nullptr || before->device.name != one.device.name) {
+      text += memory_text(one);
+      text += fmt::format("  bf16 products at {:.0f} TFLOP/s ({}), memory at {:.0f} % of {:.2f} TB/s ({})\n",
+                          one.device.gemm_flops / 1e12, one.device.gemm_is_measured ? "measured" : "assumed",
+                          100 * one.device.bandwidth_share, one.device.bandwidth / 1e12, one.device.origin);
+      if (choice.by_op) text += ops_text(one);
+    }
+    before = &one;
+  }
+  return text;
+}
+
+Json planned_json(const PlannedOnDevice& one) {
   const DevicePlan& p = one.plan;
   const DeviceMemory& m = p.memory;
   return {{"device", one.device.name},
@@ -191,7 +190,12 @@ Json planned_json(const Planned& one) {
           {"ops", ops_json(p)}};
 }
 
-}  // namespace
+void add_device_choice_flags(CLI::App& app, DeviceChoice* choice) {
+  app.add_option("--ranks", choice->ranks, "how many devices, a line each")->delimiter(',');
+  app.add_option("--link", choice->link, "nvlink, pcie or ethernet (default: the fastest the device has)");
+  app.add_option("--calibration", choice->calibration, "measurements of the device, JSON")->type_name("FILE");
+  app.add_flag("--by-op", choice->by_op, "the time of every op");
+}
 
 void add_plan_device_flags(CLI::App& app, PlanDeviceFlags* flags) {
   app.footer(
@@ -211,16 +215,12 @@ void add_plan_device_flags(CLI::App& app, PlanDeviceFlags* flags) {
   app.add_option("--supervised-share", flags->step.supervised_share, "of each document, at its end");
   app.add_option("--ttt-steps", flags->step.ttt_steps, "drafting steps");
   app.add_flag("--train-head,--no-train-head{false}", flags->step.train_head, "is the draft's head trained?");
-  app.add_option("--ranks", flags->ranks, "how many devices, a line each")->delimiter(',');
-  app.add_option("--link", flags->link, "nvlink, pcie or ethernet (default: the fastest the device has)");
-  app.add_option("--calibration", flags->calibration, "measurements of the device, JSON")->type_name("FILE");
-  app.add_flag("--by-op", flags->by_op, "the time of every op");
+  add_device_choice_flags(app, flags);
 }
 
 Status plan_devices(const PlanDeviceFlags& flags, const Context& context) {
   EAGLET_ASSIGN_OR_RETURN(const PlannedStep step, step_of(flags));
-  EAGLET_ASSIGN_OR_RETURN(const std::vector<Planned> all, plan_all(flags, step));
-  if (all.empty()) return flags_error("no ranks to plan for", "--ranks 1,4,8,64");
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<PlannedOnDevice> all, plan_on_devices(flags, step));
   if (!context.json) {
     write_whole(STDOUT_FILENO, plan_text(flags, step, all));
     return {};
@@ -231,7 +231,7 @@ Status plan_devices(const PlanDeviceFlags& flags, const Context& context) {
                {"total_params", count.total},
                {"max_seq_len", step.max_seq_len},
                {"plans", Json::array()}};
-  for (const Planned& one : all) json["plans"].push_back(planned_json(one));
+  for (const PlannedOnDevice& one : all) json["plans"].push_back(planned_json(one));
   write_whole(STDOUT_FILENO, json.dump(2) + "\n");
   return {};
 }

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 
+#include "apps/plan_device.h"
 #include "apps/terminal.h"
 #include "apps/train_flags.h"
 #include "base/clock.h"
@@ -13,6 +16,7 @@
 #include "extract/online_states.h"
 #include "formats/json.h"
 #include "formats/target_model.h"
+#include "train/planned_batches.h"
 #include "train/train_plan.h"
 #include "train/train_settings.h"
 #include "verifier/widened_copy.h"
@@ -23,10 +27,13 @@ namespace {
 constexpr const char* kPlanTrainExamples =
     "  eaglet plan train --store states/ --model target.gguf --draft-vocab-size 32000 --max-seq-len 8192\n"
     "  eaglet plan train --store states/ --model target.gguf --measure-steps 3\n"
+    "  eaglet plan train --store states/ --model target.gguf --max-seq-len 8192 --device h100,h200 --ranks "
+    "1,4\n"
     "  eaglet plan train --online --conversations c.jsonl --model target.gguf   (before any state is made)";
 
 struct PlanTrainFlags {
   TrainOptions train;
+  DeviceChoice on;
   std::int64_t measure_steps = 0;
 };
 
@@ -35,7 +42,37 @@ struct Found {
   Schedule schedule;
   std::uint64_t free_bytes = 0;
   std::int64_t fitting_max_seq_len = 0;
+  PlannedBatches batches;  // of the device's plans
+  std::vector<PlannedOnDevice> on_devices;
 };
+
+// The run's own batches, of which these are looked at.
+constexpr std::size_t kBatchesLookedAt = 32;
+
+Status plan_run_on_devices(const PlanTrainFlags& flags, const TrainOptions& options,
+                           const TargetFacts& target, const DraftConfig& config, Found* found) {
+  EAGLET_ASSIGN_OR_RETURN(found->batches, planned_batches(options, target, kBatchesLookedAt));
+  PlannedStep step;
+  step.config = config;
+  step.target_vocab = target.vocab;
+  step.ttt_steps = static_cast<int>(options.ttt_steps);
+  step.train_head = options.train_head;
+  step.max_seq_len = options.max_seq_len;
+  step.document_tokens =
+      std::max<std::int64_t>(2, static_cast<std::int64_t>(std::lround(found->batches.document_tokens)));
+  step.supervised_share = found->batches.supervised_share;
+  for (const TokenRows& rows : found->batches.rows) step.batches.push_back(rows.inputs());
+  step.tokens_of_batch = found->batches.tokens;
+  step.accumulation = options.accumulation_steps;
+  step.options = ttt_options(options, ComputeType::kBf16);
+  step.options.states = found->batches.form;
+  EAGLET_ASSIGN_OR_RETURN(found->on_devices, plan_on_devices(flags.on, step));
+  return {};
+}
+
+double run_seconds(const Found& found, const PlannedOnDevice& one) {
+  return found.plan.run_tokens / one.plan.tokens_per_second;
+}
 
 Result<Found> plan_run(const PlanTrainFlags& flags, Progress& progress) {
   TrainOptions options = flags.train;
@@ -60,6 +97,8 @@ Result<Found> plan_run(const PlanTrainFlags& flags, Progress& progress) {
   EAGLET_ASSIGN_OR_RETURN(const ComputeType type, planned_compute_type(options));
   found.fitting_max_seq_len = longest_that_fits(options, config, ttt_options(options, type),
                                                 found.plan.memory, num_threads(), found.free_bytes, kLongest);
+  if (!flags.on.devices.empty())
+    EAGLET_RETURN_IF_ERROR(plan_run_on_devices(flags, options, target, config, &found));
   return found;
 }
 
@@ -98,13 +137,32 @@ Json plan_json(const Found& found) {
                {"fitting_max_seq_len", found.fitting_max_seq_len},
                {"state_bytes", p.state_bytes},
                {"checkpoint_bytes", p.checkpoint_bytes}};
+  for (const PlannedOnDevice& one : found.on_devices) {
+    json["devices"].push_back(planned_json(one));
+    json["devices"].back()["run_seconds"] = run_seconds(found, one);
+  }
   json["seconds"] = p.measured_steps > 0 ? Json(p.seconds) : Json(nullptr);
   json["seconds_per_step"] = p.measured_steps > 0 ? Json(p.seconds_per_step) : Json(nullptr);
   json["measured_gflops"] = p.measured_steps > 0 ? Json(p.measured_flops_per_second / 1e9) : Json(nullptr);
   return json;
 }
 
-std::string plan_text(const Found& found, const TrainOptions& options) {
+std::string on_devices_text(const Found& found, const DeviceChoice& choice) {
+  if (found.on_devices.empty()) return {};
+  const PlannedBatches& b = found.batches;
+  std::string text = fmt::format(
+      "\non devices: {} of the {} batches looked at, {:.0f} tokens each, documents of {:.0f}, {:.0f} % "
+      "supervised; "
+      "memory as this eaglet's CUDA step takes it\n",
+      b.rows.size(), b.batches, b.tokens, b.document_tokens, 100 * b.supervised_share);
+  text += planned_text(choice, found.on_devices) + "the run: about";
+  for (const PlannedOnDevice& one : found.on_devices)
+    text += fmt::format("{} {} on {} {}", &one == &found.on_devices.front() ? "" : ",",
+                        human_duration(run_seconds(found, one)), one.ranks, one.device.name);
+  return text + "\n";
+}
+
+std::string plan_text(const Found& found, const TrainOptions& options, const DeviceChoice& choice) {
   const TrainPlan& p = found.plan;
   std::string text;
   for (const std::string& line : plan_lines(p, options, found.schedule, 1, num_threads()))
@@ -125,7 +183,7 @@ std::string plan_text(const Found& found, const TrainOptions& options) {
                         p.measured_steps);
   else
     text += "time: not measured; --measure-steps 3 makes three steps in memory and tells it\n";
-  return text;
+  return text + on_devices_text(found, choice);
 }
 
 }  // namespace
@@ -139,10 +197,18 @@ Run add_plan_train(CLI::App& app) {
   app.add_option("--measure-steps", flags->measure_steps,
                  "make so many steps in memory, for the time; 0 = nothing is computed")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--device", flags->on.devices,
+                 "and on these, on paper: a100, h100, h200, b200, rtx-pro-6000, 4090 (docs/gpu-plan.md)")
+      ->delimiter(',')
+      ->type_name("NAMES");
+  flags->on.ranks = {1, 4, 8};
+  add_device_choice_flags(app, &flags->on);
+  for (const char* of_device : {"--ranks", "--link", "--calibration", "--by-op"})
+    app.get_option(of_device)->needs(app.get_option("--device"));
   return [flags](Context& context) -> Status {
     EAGLET_ASSIGN_OR_RETURN(const Found found, plan_run(*flags, *context.progress));
     write_whole(STDOUT_FILENO,
-                context.json ? plan_json(found).dump(2) + "\n" : plan_text(found, flags->train));
+                context.json ? plan_json(found).dump(2) + "\n" : plan_text(found, flags->train, flags->on));
     return {};
   };
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "apps/console.h"
+#include "apps/device_time_text.h"
 #include "apps/terminal.h"
 #include "base/clock.h"
 #include "monitor/series_stats.h"
@@ -107,6 +108,7 @@ class Frame {
                      fmt::format("{:<9} ", layer_word(layer)) + layer_text(v_, layer));
     }
     if (!v_.state.silence.empty()) add("        " + v_.state.silence);
+    if (const std::string device = device_time_text(v_); !device.empty()) add("device  " + device);
     add("");
     for (const std::string& name : v_.log.loss_names())
       curve(name, monitor::values_of(v_.log.series(name)), "{:.4g}");

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "apps/device_time_text.h"
 #include "apps/watch_page.h"
 #include "monitor/saved_views.h"
 #include "monitor/text_scan.h"
@@ -42,6 +43,32 @@ TEST(WatchFrame, FitsEveryScreen) {
               << "the first line is the verdict";
         }
   }
+}
+
+TEST(WatchFrame, TheDevicesTimeByOpIsThatOfTheNewestMeasuredStep) {
+  monitor::Verdict verdict;
+  EXPECT_EQ(device_time_text(verdict), "");
+  auto& metrics = verdict.log.metrics;
+  for (std::int64_t i = 1; i <= 2; ++i) {
+    metrics["step_seconds"].push_back({i, i, 0.5});
+    metrics["data_wait_seconds"].push_back({i, i, 0.01});
+    metrics["device_products_seconds"].push_back({i, i, 0.1 * static_cast<double>(i)});
+  }
+  metrics["device_copies_seconds"].push_back({1, 1, 0.2});  // none in the newest
+  metrics["device_attention_seconds"].push_back({2, 2, 0.25});
+  EXPECT_EQ(device_time_text(verdict), "attention 50 %, products 40 % of a step; waits for data 2.0 %");
+  metrics["mfu_ratio"].push_back({2, 2, 0.41});
+  verdict.activity.devices.resize(1);
+  verdict.activity.devices[0].power_w = 640;
+  verdict.activity.devices[0].used_bytes = 3.0 * (1 << 30);
+  EXPECT_EQ(device_time_text(verdict),
+            "attention 50 %, products 40 % of a step; waits for data 2.0 %, MFU 41.0 %, 640 W, 3.0 GiB");
+  FrameStyle style;
+  style.columns = 200;
+  bool drawn = false;
+  for (const std::string& line : watch_frame(verdict, WatchHistory(), style))
+    drawn = drawn || line.find("attention 50 %, products 40 % of a step") != std::string::npos;
+  EXPECT_TRUE(drawn);
 }
 
 TEST(WatchFrame, TheNewestPartOfTheCurves) {

@@ -4,10 +4,12 @@
 
 #include <cmath>
 
+#include "apps/device_time_text.h"
 #include "apps/source_hash.h"
 #include "apps/svg_chart.h"
 #include "apps/watch_page_script.h"
 #include "base/clock.h"
+#include "monitor/metric_names.h"
 #include "monitor/verdict_text.h"
 
 namespace eaglet::apps {
@@ -154,6 +156,19 @@ void add_step_time(const Verdict& v, std::string* out) {
     *out += line_chart("seconds per step, and what takes them", "step", all, true, {.values = true});
 }
 
+/// The device's part of it by kind of op.
+void add_device_time(const Verdict& v, std::string* out) {
+  std::vector<Series> all;
+  for (const std::string_view op : monitor::device_ops())
+    if (const std::string metric = monitor::device_time_metric(op); !v.log.series(metric).empty())
+      all.push_back(metric_series(v, metric, std::string(op)));
+  if (all.empty()) return;
+  *out += line_chart("seconds on the device by kind of op, of the steps that were measured", "step", all,
+                     true, {.values = true});
+  if (const std::string text = device_time_text(v); !text.empty())
+    *out += "<p>" + html_escape(text) + "</p>\n";
+}
+
 /// Losses by drafting step: raw values faint, a running mean over them, and what a uniform guess would cost.
 void add_losses(const Verdict& v, std::string* out) {
   constexpr std::size_t kFewPoints = 40;
@@ -267,6 +282,7 @@ std::string charts_html(const Verdict& v, const WatchHistory& history) {
   add_chart(v, "learning rate", {"lr"}, true, &out);
   add_chart(v, "tokens per second", {"tokens_per_second"}, true, &out);
   add_step_time(v, &out);
+  add_device_time(v, &out);
   add_chart(v, "gradient norm", {"grad_norm"}, true, &out);
   add_history(history, "GPU busy (%)", &HistoryPoint::busy_pct, &out);
   add_history(history, "GPU power (W, mean)", &HistoryPoint::power_w, &out);

@@ -133,6 +133,45 @@ TEST(StoreRows, AreThoseOfTheFilledBatch) {
   EXPECT_FALSE(rows.read_aux(3, 9, aux.data()).ok());  // beyond the document
 }
 
+// A batch with its states as they are stored: half the bytes, the same numbers, from the batch or the store.
+TEST(StoreRows, AreTheStoredOnesOfTheBatch) {
+  const StoreHeader header = small_header();
+  const auto store = store_of("stored_rows", header, {{2, 9}, {1, 6}, {0, 4}});
+  PackedBatch filled, stored, left;
+  ASSERT_TRUE(fill_batch(*store, {2, 0, 1}, 20, &filled).ok());
+  ASSERT_TRUE(fill_batch(*store, {2, 0, 1}, 20, &stored, BatchStates::kStored).ok());
+  ASSERT_TRUE(fill_batch(*store, {2, 0, 1}, 20, &left, BatchStates::kInStore).ok());
+  EXPECT_EQ(stored.form, StateForm::kBF16);
+  EXPECT_TRUE(stored.aux_hidden_states.empty() && stored.last_hidden_states.empty());
+  EXPECT_EQ(2 * stored.stored_aux.size(), 4 * filled.aux_hidden_states.size());
+  EXPECT_EQ(stored.input_ids, filled.input_ids);
+  StoreRows rows(*store);
+  for (const PackedBatch* batch : {&stored, &left}) {
+    rows.use(*batch);
+    ASSERT_EQ(rows.form(), StateForm::kBF16);
+    const std::int64_t width = header.hidden, aux_width = width * (header.slots() - 1);
+    for (const auto& [first, n] : {std::pair{0, 3}, {3, 8}, {4, 2}, {11, 5}}) {
+      std::vector<std::uint16_t> aux(static_cast<std::size_t>(n * aux_width)),
+          last(static_cast<std::size_t>(n * width));
+      ASSERT_TRUE(rows.read_stored(true, first, n, {aux.data(), nullptr, n}).ok());
+      ASSERT_TRUE(rows.read_stored(false, first, n, {last.data(), nullptr, n}).ok());
+      for (std::size_t i = 0; i < aux.size(); ++i)
+        ASSERT_EQ(bf16_to_f32(aux[i]),
+                  filled.aux_hidden_states[static_cast<std::size_t>(first * aux_width) + i]);
+      for (std::size_t i = 0; i < last.size(); ++i)
+        ASSERT_EQ(bf16_to_f32(last[i]),
+                  filled.last_hidden_states[static_cast<std::size_t>(first * width) + i]);
+      std::vector<float> floats(aux.size());  // the old way, from the store
+      ASSERT_TRUE(rows.read_aux(first, n, floats.data()).ok());
+      EXPECT_TRUE(
+          std::equal(floats.begin(), floats.end(), filled.aux_hidden_states.begin() + first * aux_width));
+    }
+  }
+  ASSERT_TRUE(fill_batch(*store, {2, 0, 1}, 20, &stored).ok());  // used again as fp32
+  EXPECT_EQ(stored.aux_hidden_states, filled.aux_hidden_states);
+  EXPECT_TRUE(stored.stored_aux.empty());
+}
+
 TEST(PackPlan, EveryUsableDocumentOnceAndNoBatchTooFull) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     const auto shapes = random_shapes(60, 40, seed);

@@ -18,6 +18,18 @@ void reserve_rows(std::int64_t rows, std::int64_t aux_width, std::int64_t hidden
   batch->last_hidden_states.resize(n * static_cast<std::size_t>(hidden));
 }
 
+void reserve_stored(const StoreHeader& header, PackedBatch* batch) {
+  const bool stored = batch->form != StateForm::kF32;
+  const auto n = stored ? static_cast<std::size_t>(batch->rows) : 0,
+             bytes = static_cast<std::size_t>(header.hidden * bytes_of_number(batch->form)),
+             layers = static_cast<std::size_t>(header.slots() - 1),
+             scales = batch->form == StateForm::kFp8 ? n : 0;
+  batch->stored_aux.resize(n * layers * bytes);
+  batch->stored_last.resize(n * bytes);
+  batch->aux_scales.resize(scales * layers);
+  batch->last_scales.resize(scales);
+}
+
 /// Rows from `first` on are padding: document -1, everything else 0.
 void pad_from(std::int64_t first, PackedBatch* batch) {
   const auto from = static_cast<std::size_t>(first), rows = static_cast<std::size_t>(batch->rows);
@@ -26,11 +38,23 @@ void pad_from(std::int64_t first, PackedBatch* batch) {
   std::fill(batch->document_ids.begin() + first, batch->document_ids.end(), -1);
   std::fill(batch->position_ids.begin() + first, batch->position_ids.end(), 0);
   std::fill(batch->loss_mask.begin() + first, batch->loss_mask.end(), 0);
-  if (batch->states_in_store) return;
+  if (batch->states_in_store || batch->form != StateForm::kF32) return;  // nobody reads states of padding
   const std::size_t aux_width = batch->aux_hidden_states.size() / rows,
                     hidden = batch->last_hidden_states.size() / rows;
   std::fill_n(batch->aux_hidden_states.data() + from * aux_width, (rows - from) * aux_width, 0.0f);
   std::fill_n(batch->last_hidden_states.data() + from * hidden, (rows - from) * hidden, 0.0f);
+}
+
+Status read_stored(const StoreReader& store, std::size_t document, const StateRange& range, std::int64_t at,
+                   PackedBatch* batch) {
+  const std::int64_t row_bytes = store.header().hidden * bytes_of_number(batch->form),
+                     layers = store.header().slots() - 1;
+  const bool scaled = batch->form == StateForm::kFp8;
+  return store.read_states_stored(document, range,
+                                  {batch->stored_aux.data() + at * layers * row_bytes,
+                                   scaled ? batch->aux_scales.data() + at : nullptr, batch->rows},
+                                  {batch->stored_last.data() + at * row_bytes,
+                                   scaled ? batch->last_scales.data() + at : nullptr, batch->rows});
 }
 
 /// The data shift: row p holds token p+1, its mask and its last state beside the captured states of token p.
@@ -53,6 +77,7 @@ Status add_document(const StoreReader& store, std::size_t document, std::int64_t
   const std::int64_t hidden = store.header().hidden, aux_width = hidden * (store.header().slots() - 1);
   StateRange range{0, 1, rows};
   range.release = true;  // the system keeps the pages; the run's own memory is what is planned
+  if (batch->form != StateForm::kF32) return read_stored(store, document, range, at, batch);
   EAGLET_RETURN_IF_ERROR(store.read_states_f32(document, range,
                                                batch->aux_hidden_states.data() + at * aux_width,
                                                batch->last_hidden_states.data() + at * hidden));
@@ -77,8 +102,11 @@ Status fill_batch(const StoreReader& store, const std::vector<std::size_t>& docu
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("documents of {} rows do not fit into {}", all_rows, max_rows));
   batch->states_in_store = states == BatchStates::kInStore;
-  const std::int64_t hidden = batch->states_in_store ? 0 : store.header().hidden;
+  batch->form = states == BatchStates::kStored ? store.stored_form() : StateForm::kF32;
+  const std::int64_t hidden =
+      batch->states_in_store || batch->form != StateForm::kF32 ? 0 : store.header().hidden;
   reserve_rows(max_rows > 0 ? max_rows : all_rows, hidden * (store.header().slots() - 1), hidden, batch);
+  reserve_stored(store.header(), batch);
   batch->documents.clear();
   batch->real_tokens = all_rows;
   std::int64_t at = 0;

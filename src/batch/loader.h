@@ -54,8 +54,9 @@ struct BatchShare {
   std::int64_t rank = 0, ranks = 1;
 };
 
-/// Whether a batch's states are copied into it, or left in the store (StoreRows).
-enum class BatchStates { kLoaded, kInStore };
+/// Whether a batch's states are copied into it as fp32, left in the store, or copied as they are stored
+/// (StoreRows gives both; only a store with a stored_form() has the last).
+enum class BatchStates { kLoaded, kInStore, kStored };
 
 /// Fills batches ahead on `num_workers` threads, in order. The last partial batch is kept. Batches keep their
 /// memory between uses (recycle()); at most 2 * num_workers are filled ahead. Destroying it mid-flight is

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "tensor/state_rows.h"
 
 namespace eaglet {
 
@@ -17,8 +20,13 @@ struct PackedBatch {
   std::vector<float> aux_hidden_states;    // [T, num_aux * target_hidden]
   std::vector<float> last_hidden_states;   // [T, target_hidden], before the target's final norm
   bool states_in_store = false;            // the two arrays above are empty: StoreRows reads them
-  std::vector<std::size_t> documents;      // store index of each document in this batch, in order
-  std::int64_t real_tokens = 0;            // rows that are not padding
+  /// Not kF32: the two arrays above are empty, these have the states as they are stored; StoreRows gives
+  /// them.
+  StateForm form = StateForm::kF32;
+  std::vector<std::byte> stored_aux, stored_last;  // [T, width]
+  std::vector<float> aux_scales, last_scales;      // of fp8 [num_aux, T] [T]
+  std::vector<std::size_t> documents;              // store index of each document in this batch, in order
+  std::int64_t real_tokens = 0;                    // rows that are not padding
 };
 
 }  // namespace eaglet

@@ -8,6 +8,7 @@
 #include "comm/device_ranks.h"
 #include "comm/nccl_calls.h"
 #include "device/cuda_device.h"
+#include "device/cuda_op_times.h"
 
 namespace eaglet {
 namespace {
@@ -94,6 +95,7 @@ class NcclRanks : public DeviceRanks {
     if (n == 0) return {};
     cuda::note(cudaEventRecord(ready_, cuda::stream()), name);
     cuda::note(cudaStreamWaitEvent(stream_, ready_, 0), name);
+    const cuda::TimedOp timed(OpGroup::kReduction, stream_);
     return settle(call(static_cast<std::size_t>(n)), name);
   }
 

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "base/status.h"
+#include "device/device_feed.h"
+#include "device/op_times.h"
 
 namespace eaglet {
 
@@ -25,11 +27,36 @@ class Accelerator {
   virtual void to_device(void* to, const void* from, std::uint64_t bytes) = 0;
   /// Copies to the host's memory, after the ops before; returns when it is there.
   virtual void to_host(void* to, const void* from, std::uint64_t bytes) = 0;
+  /// Two slots of so many bytes that are filled beside the ops. It closes before the device.
+  virtual Result<std::unique_ptr<DeviceFeed>> open_feed(std::uint64_t slot_bytes) = 0;
   /// Waits for all work and tells the first failure since the last wait. Ops and copies return nothing: the
   /// device answers later than it is asked. After a failure the device is of no more use.
   virtual Status wait() = 0;
   /// The first failure that is known by now, as wait() tells it, without waiting.
   virtual Status check() = 0;
+  /// Has it done all that it was asked for? Does not wait.
+  virtual bool idle() = 0;
+  /// Measures from now on, or no more, what ops take on the device: events around each, read later, so that
+  /// nothing waits. Two events an op, about a microsecond each. Returns what it did before.
+  virtual bool time_ops(bool on) = 0;
+  /// What was measured since the last call, as far as the device has come; the rest stays for the next call.
+  virtual OpTimes take_op_times() = 0;
+};
+
+/// Ops are not measured while it lives: work that is not part of a step. `device` may be nullptr.
+class UntimedOps {
+ public:
+  explicit UntimedOps(Accelerator* device)
+      : device_(device), before_(device != nullptr && device->time_ops(false)) {}
+  ~UntimedOps() {
+    if (device_ != nullptr) device_->time_ops(before_);
+  }
+  UntimedOps(const UntimedOps&) = delete;
+  UntimedOps& operator=(const UntimedOps&) = delete;
+
+ private:
+  Accelerator* const device_;
+  const bool before_;
 };
 
 /// How many CUDA devices this program could use now: 0 without a driver.

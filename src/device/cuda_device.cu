@@ -6,6 +6,8 @@
 
 #include "device/accelerator.h"
 #include "device/cuda_device.h"
+#include "device/cuda_feed.h"
+#include "device/cuda_op_times.h"
 #include "device/cuda_product.h"
 #include "device/host_copy.h"
 #include "device/place.h"
@@ -68,6 +70,7 @@ class CudaDevice : public Accelerator {
  public:
   CudaDevice(std::string name, std::uint64_t bytes) : name_(std::move(name)), bytes_(bytes) {}
   ~CudaDevice() override {
+    forget_op_times();
     close_products();
     unmake(&open_);
     open = nullptr;
@@ -103,13 +106,26 @@ class CudaDevice : public Accelerator {
     for (std::uint64_t done = 0; done < bytes; done += kStagingBytes) {
       const std::uint64_t part = std::min(kStagingBytes, bytes - done);
       note(cudaEventSynchronize(open_.staged[0]), "copying from the device");
-      note(cudaMemcpyAsync(open_.staging[0], static_cast<const char*>(from) + done, part,
-                           cudaMemcpyDeviceToHost, open_.stream),
-           "copying from the device");
+      {
+        const TimedOp timed(OpGroup::kCopies);
+        note(cudaMemcpyAsync(open_.staging[0], static_cast<const char*>(from) + done, part,
+                             cudaMemcpyDeviceToHost, open_.stream),
+             "copying from the device");
+      }
       note(cudaStreamSynchronize(open_.stream), "copying from the device");
       std::memcpy(static_cast<char*>(to) + done, open_.staging[0], part);
     }
   }
+  bool idle() override {
+    const cudaError_t error = cudaStreamQuery(open_.stream);
+    if (error != cudaErrorNotReady) note(error, "asking the device");
+    return error != cudaErrorNotReady;
+  }
+  Result<std::unique_ptr<DeviceFeed>> open_feed(std::uint64_t slot_bytes) override {
+    return cuda::open_feed(slot_bytes);
+  }
+  bool time_ops(bool on) override { return cuda::time_ops(on); }
+  OpTimes take_op_times() override { return cuda::take_op_times(); }
   Status wait() override {
     note(cudaStreamSynchronize(open_.stream), "waiting for the device");
     return check();
@@ -165,6 +181,7 @@ void copy_in(void* to, const void* from, std::uint64_t bytes) {
     char* half = open->staging[open->half];
     note(cudaEventSynchronize(open->staged[open->half]), what);
     copy_with_threads(half, static_cast<const char*>(from) + done, part);
+    const TimedOp timed(OpGroup::kCopies);
     note(cudaMemcpyAsync(static_cast<char*>(to) + done, half, part, cudaMemcpyHostToDevice, open->stream),
          what);
     note(cudaEventRecord(open->staged[open->half], open->stream), what);

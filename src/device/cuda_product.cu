@@ -5,6 +5,7 @@
 
 #include "device/cublas_lt.h"
 #include "device/cuda_device.h"
+#include "device/cuda_op_times.h"
 #include "device/cuda_product.h"
 
 namespace eaglet::cuda {
@@ -172,6 +173,7 @@ namespace {
 void device_gemm(Transpose a_transposed, Transpose b_transposed, std::int64_t m, std::int64_t n,
                  std::int64_t k, float alpha, const float* a, std::int64_t lda, const float* b,
                  std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
+  const TimedOp timed(OpGroup::kProducts);
   product(m, n, k, alpha, {a, ComputeType::kF32, lda, a_transposed},
           {b, ComputeType::kF32, ldb, b_transposed}, beta, c, ldc);
 }

@@ -1,4 +1,5 @@
 #include "device/cuda_device.h"
+#include "device/cuda_op_times.h"
 #include "device/cuda_product.h"
 #include "device/device_products_cuda.h"
 
@@ -34,6 +35,7 @@ void give_back(void* memory) {
 void multiply(Transpose a_transposed, Transpose b_transposed, std::int64_t m, std::int64_t n, std::int64_t k,
               const std::uint16_t* a, std::int64_t lda, const std::uint16_t* b, std::int64_t ldb, float beta,
               float* c, std::int64_t ldc) {
+  const TimedOp timed(OpGroup::kProducts);
   product(m, n, k, 1.0f, {a, ComputeType::kBf16, lda, a_transposed},
           {b, ComputeType::kBf16, ldb, b_transposed}, beta, c, ldc);
 }
@@ -41,6 +43,7 @@ void multiply(Transpose a_transposed, Transpose b_transposed, std::int64_t m, st
 void round_to_bf16(std::int64_t rows, std::int64_t width, const float* from, std::int64_t ld,
                    std::uint16_t* to) {
   if (rows * width == 0) return;
+  const TimedOp timed(OpGroup::kProducts);
   launch("round_to_bf16", round_rows, dim3(blocks_for(rows, 1)), dim3(kThreads), rows, width,
          reinterpret_cast<const std::uint32_t*>(from), ld, to);
 }

@@ -13,6 +13,7 @@
 #include "device/placed_array.h"
 #include "draft/draft_model.h"
 #include "draft/row_plan.h"
+#include "draft/state_feed.h"
 #include "ops/attention.h"
 #include "ops/head_loss.h"
 
@@ -197,6 +198,7 @@ struct Core {
   ChunkIndex index;
   IndexMemory index_memory;
   DeviceCopies copies;
+  std::unique_ptr<StateFeed> feed;  // of a device
   ChunkSizes sizes;
   Buffers buffers;
   AttentionPointers attention_pointers;
@@ -231,6 +233,8 @@ void load_products(bool exact, Core* core);
 /// rows can have.
 void chunk_sizes(const Core& core, ChunkSizes* sizes);
 ChunkSizes largest_chunk(const Core& core, std::int64_t max_rows, std::int64_t chunk_rows);
+/// What the way of states to a device takes for these.
+StateFeed::Sizes feed_sizes(const Core& core, const ChunkSizes& largest);
 
 /// Floats that a chunk of these sizes needs; sets every pointer in `buffers` when it has memory.
 std::int64_t lay_out(const Core& core, const ChunkSizes& sizes, bool with_gradients, int threads,

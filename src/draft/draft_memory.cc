@@ -179,6 +179,10 @@ ChunkSizes largest_chunk(const Core& core, std::int64_t max_rows, std::int64_t c
   return sizes;
 }
 
+StateFeed::Sizes feed_sizes(const Core& core, const ChunkSizes& largest) {
+  return {core.dims.A, core.dims.Ht, core.options.states, largest.keys, largest.teachers};
+}
+
 std::int64_t lay_out(const Core& core, const ChunkSizes& sizes, bool with_gradients, int threads,
                      Buffers* buffers) {
   Bump bump(buffers->memory);
@@ -208,6 +212,9 @@ Status take_buffers(std::int64_t max_rows, std::int64_t chunk_rows, bool with_gr
   for (auto& weights : b.entry_weight) weights.reserve(rows);
   b.teacher_best.resize(rows);
   b.teacher_best_full.resize(rows);
+  if (core->on_device()) {
+    EAGLET_ASSIGN_OR_RETURN(core->feed, StateFeed::open(core->device, feed_sizes(*core, largest)));
+  }
   return take_index(largest, core);
 }
 

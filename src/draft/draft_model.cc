@@ -111,6 +111,21 @@ class Model : public DraftModel {
   const StepSeconds& seconds() const override { return seconds_; }
   std::uint64_t memory_bytes() const override { return core_.buffers.arena.bytes() + fixed_bytes(); }
 
+  void look_ahead(const DraftInputs& next, std::uint64_t sampling_seed) override {
+    if (core_.feed == nullptr) return;
+    plan_rows(next.rows, core_.options.ttt_steps, next.document_ids, next.loss_mask,
+              {core_.options.row_sampling, sampling_seed}, &next_rows_);
+    const std::int64_t keys = std::min(chunk_rows_, next_rows_.keys);
+    // States that cannot be read are read again, and told, by the step that wants them.
+    if (!send_ahead(next, next_rows_, 0, keys).ok() || keys < next_rows_.keys) return;
+    plan_chunk(next_rows_, core_.options.ttt_steps, next.position_ids, next.loss_mask, 0, keys, &next_chunk_);
+    static_cast<void>(send_teachers_ahead(next, next_chunk_));
+  }
+
+  double starved_seconds() const override {
+    return core_.feed != nullptr ? core_.feed->starved_seconds() : 0;
+  }
+
   Status step(const DraftInputs& inputs, bool with_gradients, StepSums* sums,
               Predictions* predictions) override {
     EAGLET_RETURN_IF_ERROR(check_inputs(inputs, with_gradients));
@@ -122,6 +137,7 @@ class Model : public DraftModel {
     if (with_gradients && !core_.sharing.accumulate) zero_rows(trainable_, 1, gradients_.data());
     const Status status =
         with_gradients ? train_chunks(inputs, sums, predictions) : look_at_chunks(inputs, sums, predictions);
+    if (!status.ok() && core_.feed != nullptr) core_.feed->drop();
     // A device that failed answers with any numbers: its failure is the cause.
     EAGLET_RETURN_IF_ERROR(device_state());
     return status;
@@ -159,7 +175,7 @@ class Model : public DraftModel {
   std::uint64_t fixed_bytes() const {
     if (core_.on_device())
       return on_device_.bytes() + gradients_.bytes() + core_.products.bytes() + core_.copies.bytes() +
-             core_.index_memory.device_bytes();
+             core_.index_memory.device_bytes() + core_.feed->bytes();
     return sizeof(float) * (weights_.values.size() + weights_.embed_tokens.size()) + gradients_.bytes() +
            core_.products.bytes();
   }
@@ -191,10 +207,28 @@ class Model : public DraftModel {
     return draft_core::keys_forward(inputs, keys_known, &core_);
   }
 
-  // Queries, head and metrics of the chunk whose keys_forward() has run.
-  Status answer_chunk(const DraftInputs& inputs, bool with_gradients, StepSums* sums,
+  // What is wanted next is sent to a device while it computes: with the ops of a chunk's keys its teachers,
+  // and with its queries, before the host waits for its losses, the keys of the next chunk.
+  Status send_ahead(const DraftInputs& inputs, const RowPlan& plan, std::int64_t first, std::int64_t keys) {
+    if (core_.feed == nullptr || first < 0 || keys <= 0) return {};
+    key_rows(plan, first, keys, &ahead_rows_);
+    return core_.feed->send(inputs, ahead_rows_, keys, true);
+  }
+  Status send_teachers_ahead(const DraftInputs& inputs, const ChunkPlan& chunk) {
+    if (core_.feed == nullptr) return {};
+    return core_.feed->send(inputs, chunk.teachers, static_cast<std::int64_t>(chunk.teachers.size()), false);
+  }
+  Status send_chunk_ahead(const DraftInputs& inputs, std::int64_t first) {
+    return send_ahead(inputs, core_.row_plan, first, std::min(chunk_rows_, core_.row_plan.keys - first));
+  }
+
+  // Queries, head and metrics of the chunk whose keys_forward() has run; `next` is the first key of the chunk
+  // after it, if there is one.
+  Status answer_chunk(const DraftInputs& inputs, bool with_gradients, std::int64_t next, StepSums* sums,
                       Predictions* predictions) {
+    EAGLET_RETURN_IF_ERROR(send_teachers_ahead(inputs, core_.chunk));
     make_queries();
+    EAGLET_RETURN_IF_ERROR(send_chunk_ahead(inputs, next));
     if (predictions != nullptr && predictions->with_logits)
       EAGLET_RETURN_IF_ERROR(copy_logits(inputs, predictions));
     EAGLET_RETURN_IF_ERROR(make_losses(inputs, with_gradients));
@@ -221,7 +255,7 @@ class Model : public DraftModel {
   Status look_at_chunks(const DraftInputs& inputs, StepSums* sums, Predictions* predictions) {
     for (std::int64_t first = 0; first < core_.row_plan.keys; first += chunk_rows_) {
       EAGLET_RETURN_IF_ERROR(make_keys(inputs, first, false));
-      EAGLET_RETURN_IF_ERROR(answer_chunk(inputs, false, sums, predictions));
+      EAGLET_RETURN_IF_ERROR(answer_chunk(inputs, false, first + chunk_rows_, sums, predictions));
     }
     return {};
   }
@@ -236,11 +270,12 @@ class Model : public DraftModel {
     const std::int64_t last = (core_.row_plan.keys - 1) / chunk_rows_ * chunk_rows_;
     for (std::int64_t first = 0; first <= last; first += chunk_rows_) {
       EAGLET_RETURN_IF_ERROR(make_keys(inputs, first, false));
+      EAGLET_RETURN_IF_ERROR(send_chunk_ahead(inputs, first + chunk_rows_));
     }
     draft_core::zero_key_gradients(&core_);
     for (std::int64_t first = last; first >= 0; first -= chunk_rows_) {
       if (first != last) EAGLET_RETURN_IF_ERROR(make_keys(inputs, first, true));
-      EAGLET_RETURN_IF_ERROR(answer_chunk(inputs, true, sums, predictions));
+      EAGLET_RETURN_IF_ERROR(answer_chunk(inputs, true, first - chunk_rows_, sums, predictions));
       make_gradients(first == 0);
     }
     return {};
@@ -369,6 +404,9 @@ class Model : public DraftModel {
   std::int64_t chunk_rows_ = 0;
   std::uint64_t sampling_seed_ = 0;
   StepSeconds seconds_;
+  RowPlan next_rows_;  // of look_ahead()
+  ChunkPlan next_chunk_;
+  std::vector<std::int32_t> ahead_rows_;
   std::vector<std::uint8_t> right_, now_;
   std::vector<std::uint8_t> in_draft_;  // [V] 1 = in the draft vocabulary
 };

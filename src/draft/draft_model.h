@@ -54,6 +54,8 @@ struct TttOptions {
   ComputeType compute_type = ComputeType::kF32;
   /// Key rows whose activations exist at once (docs/math/chunks.md); 0 = chosen by ttt_steps.
   std::int64_t chunk_rows = 0;
+  /// What states come to a device as, at most: its memory for their way follows from it.
+  StateForm states = StateForm::kF32;
 };
 
 /// The chunk length that chunk_rows 0 stands for: few enough rows that memory hardly grows with K, enough for
@@ -128,6 +130,12 @@ class DraftModel {
   /// Seed of the rows that the next steps draw (row_sampling).
   virtual void set_sampling_seed(std::uint64_t seed) = 0;
   virtual const StepSeconds& seconds() const = 0;
+  /// After a step: begins to send a device what the first chunk of the next step, a training step, wants,
+  /// while the ops of this one run. That step is on these inputs, unchanged until then, and with this seed of
+  /// sampling. Nothing on the host. States that cannot be read are told by the step itself.
+  virtual void look_ahead(const DraftInputs& next, std::uint64_t sampling_seed) = 0;
+  /// Seconds so far in which the host read states for a device that had nothing else to do.
+  virtual double starved_seconds() const = 0;
   /// Forward (and backward when `with_gradients`): gradients of sum_k weight_k * loss_k / (counted_k + 1e-5),
   /// counted over this batch, or as sharing() says. Without gradients every row is computed, whatever
   /// row_sampling says. kNumeric when the loss is not finite (gradients are then useless). kInvalidArgument

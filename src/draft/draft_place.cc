@@ -61,22 +61,16 @@ Status fetch_states(const DraftInputs& inputs, const std::vector<std::int32_t>& 
     gather_rows(n, width, in_memory, rows.data(), to);
     return {};
   }
-  for (std::int64_t i = 0; i < n;) {  // in runs of rows that follow one another in their document
-    std::int64_t end = i + 1;
-    const auto next_in_document = [&] {
-      const std::int32_t before = rows[static_cast<std::size_t>(end - 1)],
-                         row = rows[static_cast<std::size_t>(end)];
-      return row == before + 1 && inputs.document_ids[row] == inputs.document_ids[before];
-    };
-    while (end < n && next_in_document()) ++end;
-    const std::int64_t first = rows[static_cast<std::size_t>(i)];
-    if (inputs.states == nullptr)
-      copy_run(in_memory, first, end - i, width, core, to + i * width);
-    else
-      EAGLET_RETURN_IF_ERROR(read_run(*inputs.states, first, end - i, width, captured, core, to + i * width));
-    i = end;
+  if (core->feed != nullptr) {
+    EAGLET_ASSIGN_OR_RETURN(const bool fed, core->feed->fetch(inputs, rows, n, captured, to));
+    if (fed) return {};
   }
-  return {};
+  return each_run(inputs.document_ids, rows, n, [&](std::int64_t at, std::int64_t first, std::int64_t run) {
+    if (inputs.states != nullptr)
+      return read_run(*inputs.states, first, run, width, captured, core, to + at * width);
+    copy_run(in_memory, first, run, width, core, to + at * width);
+    return Status();
+  });
 }
 
 Status place_constants(const DraftVocab& vocab, Core* core) {

@@ -47,7 +47,11 @@ std::uint64_t MemoryForecast::activation_bytes(const DraftInputs& rows) {
     most = std::max(
         most, draft_core::lay_out(core, core.sizes, parts_->with_gradients, parts_->threads, &core.buffers));
   }
-  return sizeof(float) * static_cast<std::uint64_t>(most);
+  std::uint64_t bytes = sizeof(float) * static_cast<std::uint64_t>(most);
+  if (core.on_device())
+    bytes +=
+        draft_core::feed_sizes(core, draft_core::largest_chunk(core, rows.rows, parts_->chunk_rows)).bytes();
+  return bytes;
 }
 
 std::uint64_t MemoryForecast::packed_bytes(bool train_head) const {

@@ -241,6 +241,17 @@ void count_rows(std::int64_t rows, int steps, const std::int32_t* document_ids, 
   }
 }
 
+void key_rows(const RowPlan& plan, std::int64_t first_key, std::int64_t keys,
+              std::vector<std::int32_t>* rows) {
+  rows->clear();
+  for (const RowPlan::Document& document : plan.documents) {
+    const std::int64_t end_key = document.first_key + document.needed_end - document.begin;
+    for (std::int64_t key = std::max(document.first_key, first_key);
+         key < std::min(end_key, first_key + keys); ++key)
+      rows->push_back(static_cast<std::int32_t>(document.begin + key - document.first_key));
+  }
+}
+
 void plan_chunk(const RowPlan& plan, int ttt_steps, const std::int32_t* position_ids,
                 const std::uint8_t* loss_mask, std::int64_t first_key, std::int64_t keys, ChunkPlan* chunk) {
   chunk->first_key = first_key;

@@ -75,6 +75,10 @@ struct ChunkPlan {
   std::int64_t live_row_steps() const;
 };
 
+/// The batch rows of key rows [first_key, first_key + keys): what ChunkPlan::rows begins with.
+void key_rows(const RowPlan& plan, std::int64_t first_key, std::int64_t keys,
+              std::vector<std::int32_t>* rows);
+
 void plan_chunk(const RowPlan& plan, int ttt_steps, const std::int32_t* position_ids,
                 const std::uint8_t* loss_mask, std::int64_t first_key, std::int64_t keys, ChunkPlan* chunk);
 

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/test_directory.h"
 #include "monitor/log_errors.h"
+#include "monitor/metric_names.h"
 #include "monitor/saved_views.h"
 
 namespace eaglet::monitor {
@@ -138,6 +139,25 @@ TEST(GoldenLogs, EachFormatIsRead) {
     else
       EXPECT_DOUBLE_EQ(last, golden.last);
   }
+}
+
+// The device's time by op, in our log and in our line for people, which is read without it.
+TEST(LogReader, DeviceTimesByOp) {
+  const LogFacts json = read_all(
+      R"({"t":1,"event":"step","step":3,"loss":[8.5],"step_seconds":0.5,"device_seconds":{"products":0.25,"other":9}})"
+      "\n");
+  ASSERT_EQ(json.series("device_products_seconds").size(), 1u);
+  EXPECT_DOUBLE_EQ(json.series("device_products_seconds").back().value, 0.25);
+  EXPECT_TRUE(json.series("device_other_seconds").empty());
+  EXPECT_EQ(canonical_metric("profile/device_head_loss_ms").name, "device_head_loss_seconds");
+  EXPECT_DOUBLE_EQ(canonical_metric("profile/device_head_loss_ms").scale, 1e-3);
+  const LogFacts line = read_all(
+      "step 41/141  epoch 0  loss 8.9 9.2  full_acc 0.06 0.01  length 1.070  lr 1.000e-04  grad_norm 2.000  "
+      "1790 "
+      "tokens/s  wait 0.4 %  device products 61 % head_loss 20 % attention 5 %  mfu 0.410\n");
+  EXPECT_DOUBLE_EQ(line.series("mfu_ratio").back().value, 0.41);
+  EXPECT_DOUBLE_EQ(line.series("tokens_per_second").back().value, 1790);
+  EXPECT_EQ(line.last_step, 41);
 }
 
 TEST(GoldenLogs, AnyChunkingGivesTheSame) {

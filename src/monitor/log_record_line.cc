@@ -134,6 +134,9 @@ void take_json_value(const std::string& name, const Json& value, LogPoint* point
     if (const auto parsed = number(value.get<std::string>())) point->take(name, *parsed);
   // A loss that is null was not finite; other numbers that are null were not measured.
   if (value.is_null() && (name == "loss" || name == "total_loss")) point->take(name, kNan);
+  if (name == "device_seconds" && value.is_object())
+    for (const auto& [op, seconds] : value.items())
+      if (seconds.is_number()) point->take(device_time_metric(op), seconds.get<double>());
   if (!value.is_array() || value.size() > 64) return;
   for (std::size_t k = 0; k < value.size(); ++k) {
     const bool lost = value[k].is_null() && name == "loss";

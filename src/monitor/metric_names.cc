@@ -67,6 +67,26 @@ constexpr Alias kByDepth[] = {{"loss", "loss_"},         {"ploss", "loss_"},
                               {"full_acc", "full_acc_"}, {"cond_acc", "cond_acc_"},
                               {"acc", "acc_"},           {"acceptance_rate", "acceptance_rate_"}};
 
+// Our own log's device time by kind of op: device_products_seconds, in event files device_products_ms.
+constexpr std::string_view kDeviceOps[] = {"products",    "attention", "head_loss", "norms",
+                                           "elementwise", "optimizer", "copies",    "states",
+                                           "states_wait", "reduction"};
+
+MetricName device_time(std::string_view part) {
+  MetricName metric;
+  constexpr std::string_view kBegin = "device_";
+  if (!starts_with(part, kBegin)) return metric;
+  part.remove_prefix(kBegin.size());
+  for (const std::string_view op : kDeviceOps) {
+    if (!starts_with(part, op)) continue;
+    const std::string_view unit = part.substr(op.size());
+    if (unit != "_seconds" && unit != "_ms") continue;
+    metric.name = device_time_metric(op);
+    metric.scale = unit == "_ms" ? 1e-3 : 1;
+  }
+  return metric;
+}
+
 std::string_view last_part(std::string_view printed) {
   const std::size_t slash = printed.rfind('/');
   if (slash == std::string_view::npos) return printed;
@@ -100,6 +120,14 @@ std::string with_depth(std::string_view name) {
 
 }  // namespace
 
+std::string device_time_metric(std::string_view op) {
+  return "device_" + std::string(op) + "_seconds";
+}
+
+std::span<const std::string_view> device_ops() {
+  return kDeviceOps;
+}
+
 MetricName canonical_metric(std::string_view printed) {
   MetricName metric;
   if (printed.empty() || printed.size() > 64) return metric;
@@ -107,6 +135,7 @@ MetricName canonical_metric(std::string_view printed) {
   metric.validation = is_validation(whole);
   std::string_view part = last_part(whole);
   if (metric.validation) part = without_epoch(part);
+  if (MetricName time = device_time(part); !time.name.empty()) return time;
   metric.name = with_depth(part);
   for (const Alias& alias : kAliases) {
     if (!metric.name.empty()) break;

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "base/clock.h"
+#include "monitor/metric_names.h"
 #include "monitor/text_scan.h"
 #include "monitor/verdict_text.h"
 
@@ -126,6 +128,15 @@ std::string prometheus_text(const Verdict& v, const std::string& version) {
   page.one("learning_rate", "gauge", "Newest learning rate.", last_of(v, "lr"));
   page.one("tokens_per_second", "gauge", "Newest training speed.", last_of(v, "tokens_per_second"));
   page.one("mfu_ratio", "gauge", "Model FLOP utilisation the run reports.", last_of(v, "mfu_ratio"));
+  bool any_op = false;
+  for (const std::string_view op : device_ops()) {
+    const double seconds = last_of(v, device_time_metric(op).c_str());
+    if (std::isnan(seconds)) continue;
+    if (!std::exchange(any_op, true))
+      page.begin("device_step_seconds", "gauge",
+                 "Time on the device of the newest measured step, by kind of op.");
+    page.sample(seconds, fmt::format(",op=\"{}\"", op));
+  }
   if (!std::isnan(v.state.silent_seconds) && !std::isnan(v.wall))
     page.one("last_progress_timestamp_seconds", "gauge", "When a step, checkpoint or status last moved.",
              v.wall - v.state.silent_seconds);

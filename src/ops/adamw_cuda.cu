@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "device/cuda_device.h"
+#include "device/cuda_op_times.h"
 #include "ops/adamw_scalars.h"
 #include "ops/cuda_ops.h"
 #include "ops/cuda_square_sums.h"
@@ -60,11 +61,16 @@ SquareSums square_sums(std::int64_t n, const float* values) {
 // Waits for the device: the caller needs the number now.
 double l2_norm(std::int64_t n, const float* values) {
   if (n == 0) return 0;
-  const SquareSums sums = square_sums(n, values);
-  if (sums.count == 0) return std::nan("");
   auto* on_host = static_cast<double*>(host_scratch());
-  note(cudaMemcpyAsync(on_host, sums.of_part, sums.count * sizeof(double), cudaMemcpyDeviceToHost, stream()),
-       "l2_norm");
+  SquareSums sums;
+  {
+    const TimedOp timed(OpGroup::kOptimizer);
+    sums = square_sums(n, values);
+    if (sums.count == 0) return std::nan("");
+    note(
+        cudaMemcpyAsync(on_host, sums.of_part, sums.count * sizeof(double), cudaMemcpyDeviceToHost, stream()),
+        "l2_norm");
+  }
   const cudaError_t error = cudaStreamSynchronize(stream());
   note(error, "l2_norm");
   if (error != cudaSuccess) return std::nan("");

@@ -12,8 +12,7 @@ constexpr int kThreads = 256;
 struct Rounding {
   const float* from = nullptr;
   std::uint16_t* to = nullptr;
-  std::int64_t count = 0;
-  int heads = 0;
+  std::int64_t count = 0, heads = 0;  // no padding: of an argument every byte is looked at (docs/gpu.md)
 };
 struct Roundings {
   Rounding of[4];
@@ -22,7 +21,7 @@ struct Roundings {
 // Grid: chunks of all rows x arrays. A thread has one chunk of a row.
 __global__ void round_heads(Roundings all, int kv_heads, int head_dim, int width) {
   const Rounding r = all.of[blockIdx.y];
-  const int chunks = width / kChunk, group = r.heads / kv_heads;
+  const int chunks = width / kChunk, group = static_cast<int>(r.heads) / kv_heads;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads, n = r.count * r.heads * chunks;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
     const int chunk = static_cast<int>(i % chunks), head = static_cast<int>(i / chunks % r.heads);
@@ -101,7 +100,7 @@ bool round_operands(const AttentionShape& shape, const AttentionInputs& in, int 
   Dealer dealer(block);
   *c = make_call(shape, in, deal(shape, in, width, backward, r, b, &dealer));
   const std::int64_t at = keys.begin * shape.num_kv_heads * shape.head_dim;
-  const auto heads = static_cast<int>(shape.num_heads), kv_heads = static_cast<int>(shape.num_kv_heads);
+  const std::int64_t heads = shape.num_heads, kv_heads = shape.num_kv_heads;
   const Roundings all = {{{in.queries, r->queries, in.num_queries, heads},
                           {in.keys0 + at, r->keys0, r->keys, kv_heads},
                           {in.values0 + at, r->values0, r->keys, kv_heads},
@@ -109,7 +108,7 @@ bool round_operands(const AttentionShape& shape, const AttentionInputs& in, int 
   const std::int64_t most =
       std::max(in.num_queries * heads, std::int64_t{r->keys} * kv_heads) * (width / kChunk);
   launch("attention: rounding", round_heads, dim3(blocks_for(most, kThreads), backward ? 4 : 3),
-         dim3(kThreads), all, kv_heads, c->head_dim, width);
+         dim3(kThreads), all, static_cast<int>(kv_heads), c->head_dim, width);
   if (backward)
     launch("attention_backward: facts of rows", note_row_facts,
            dim3(static_cast<unsigned>((r->rows + kThreads / kWarp - 1) / (kThreads / kWarp)),

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "device/cuda_device.h"
+#include "device/cuda_op_times.h"
 #include "device/cuda_product.h"
 #include "ops/cuda_dealer.h"
 #include "ops/cuda_ops.h"
@@ -87,9 +88,12 @@ std::vector<T> copy_out(std::int64_t count, const T* from) {
   const std::uint64_t bytes = values.size() * sizeof(T);
   for (std::uint64_t done = 0; done < bytes; done += kHostScratchBytes) {
     const std::uint64_t part = std::min(kHostScratchBytes, bytes - done);
-    note(cudaMemcpyAsync(host_scratch(), reinterpret_cast<const char*>(from) + done, part,
-                         cudaMemcpyDeviceToHost, stream()),
-         "head_loss");
+    {
+      const TimedOp timed(OpGroup::kHeadLoss);
+      note(cudaMemcpyAsync(host_scratch(), reinterpret_cast<const char*>(from) + done, part,
+                           cudaMemcpyDeviceToHost, stream()),
+           "head_loss");
+    }
     note(cudaStreamSynchronize(stream()), "head_loss");
     std::memcpy(reinterpret_cast<char*>(values.data()) + done, host_scratch(), part);
   }
@@ -206,7 +210,10 @@ void head_loss_in_chunks(std::int64_t chunk_teachers, const HeadLossShape& shape
   Dealer dealer(block);
   const Memory m = deal(shape, chunk_teachers, chunk_rows, in.num_teachers, rows, &dealer);
   fill_rows(in, chunks, rows, m);
-  for (const Chunk& chunk : chunks) solve_chunk(shape, terms, in, out, chunk, m);
+  {
+    const TimedOp timed(OpGroup::kHeadLoss);
+    for (const Chunk& chunk : chunks) solve_chunk(shape, terms, in, out, chunk, m);
+  }
   hand_out(shape, in, out, chunks, rows, m);
 }
 
@@ -228,6 +235,7 @@ void best_over_vocab(std::int64_t n, std::int64_t width, std::int64_t vocab, con
   auto* logits = dealer.deal<float>(kArgmaxRows * vocab);
   auto* found = dealer.deal<std::int32_t>(n);
   for (std::int64_t first = 0; first < n; first += kArgmaxRows) {
+    const TimedOp timed(OpGroup::kHeadLoss);
     const std::int64_t rows = std::min(kArgmaxRows, n - first);
     product(rows, vocab, width, 1.0f, {states + first * width, ComputeType::kF32, width, Transpose::kNo},
             {head, ComputeType::kF32, width, Transpose::kYes}, 0.0f, logits, vocab);

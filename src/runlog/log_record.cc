@@ -67,6 +67,7 @@ std::string log_line(const LogRecord& record) {
     const double value = record.*field.at;
     if (all || !std::isnan(value)) line[field.name] = number(value);
   }
+  for (const auto& [op, seconds] : record.device_seconds) line["device_seconds"][op] = number(seconds);
   if (!record.message.empty()) line["message"] = record.message;
   return json_line(line);
 }
@@ -91,6 +92,9 @@ Result<LogRecord> parse_log_line(std::string_view text) {
   }
   for (const NumberField& field : kNumbers)
     if (const auto it = line.find(field.name); it != line.end()) record.*field.at = number_or_none(*it);
+  if (const auto it = line.find("device_seconds"); it != line.end() && it->is_object())
+    for (const auto& [op, seconds] : it->items())
+      record.device_seconds.emplace_back(op, number_or_none(seconds));
   if (const auto it = line.find("message"); it != line.end() && it->is_string())
     record.message = it->get<std::string>();
   return record;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -28,7 +29,9 @@ struct LogRecord {
   double tokens_per_second = kNone;  // real tokens (no padding)
   double step_seconds = kNone, data_wait_seconds = kNone;
   double fill_ratio = kNone, mfu_ratio = kNone;  // 0..1
-  std::string message;                           // a path or a sentence, for the rarer events
+  /// Of a device, by kind of op ("products", "attention", ...); empty where it was not measured in this step.
+  std::vector<std::pair<std::string, double>> device_seconds;
+  std::string message;  // a path or a sentence, for the rarer events
 };
 
 /// The record as one JSON line without newline.

@@ -102,6 +102,16 @@ TEST(LogRecord, ReadsBackWhatItWrote) {
   EXPECT_TRUE(std::isnan(after->mfu_ratio));
 }
 
+TEST(LogRecord, DeviceTimesAreThereWhereTheyWereMeasured) {
+  LogRecord record = step_record(3);
+  EXPECT_EQ(log_line(record).find("device_seconds"), std::string::npos);
+  record.device_seconds = {{"products", 0.5}, {"attention", 0.125}};
+  const std::string line = log_line(record);
+  EXPECT_NE(line.find(R"("device_seconds":{"products":0.5,"attention":0.125})"), std::string::npos) << line;
+  EXPECT_EQ(parse_log_line(line)->device_seconds, record.device_seconds);
+  EXPECT_TRUE(parse_log_line(R"({"t":1,"event":"step","device_seconds":[1]})")->device_seconds.empty());
+}
+
 TEST(LogRecord, NotFiniteLossIsNull) {
   LogRecord record = step_record(0);
   record.loss[1] = std::nan("");
@@ -166,6 +176,7 @@ TEST(StatusFile, KeepsTheLastStateWithoutWritingAtEveryStep) {
   status.total = 10;
   status.last_loss = std::nan("");
   status.next_by = 1700000010.5;
+  status.device_seconds = {{"products", 0.5}};
   ASSERT_TRUE(file.update(status).ok());
   status.step = 2;  // within the same second: not written
   ASSERT_TRUE(file.update(status).ok());
@@ -175,6 +186,7 @@ TEST(StatusFile, KeepsTheLastStateWithoutWritingAtEveryStep) {
   EXPECT_EQ(read->pid, 4711);
   EXPECT_TRUE(std::isnan(read->last_loss));
   EXPECT_EQ(read->next_by, 1700000010.5);
+  EXPECT_EQ(read->device_seconds, status.device_seconds);
   status.phase = "done";  // a new phase is always written
   status.next_by = 0;
   ASSERT_TRUE(file.update(status).ok());

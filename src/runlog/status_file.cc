@@ -24,6 +24,7 @@ Json to_json(const RunStatus& status) {
   json["total"] = status.total;
   json["last_loss"] = std::isfinite(status.last_loss) ? Json(status.last_loss) : Json(nullptr);
   json["tokens_per_second"] = status.tokens_per_second;
+  for (const auto& [op, seconds] : status.device_seconds) json["device_seconds"][op] = seconds;
   json["next_by"] = status.next_by > 0 ? Json(status.next_by) : Json(nullptr);
   json["updated"] = wall_seconds();
   return json;
@@ -69,6 +70,9 @@ Result<RunStatus> read_status(const std::string& path) {
     status.total = json.at("total").get<std::int64_t>();
     status.last_loss = json.at("last_loss").is_null() ? std::nan("") : json.at("last_loss").get<double>();
     status.tokens_per_second = json.at("tokens_per_second").get<double>();
+    if (const auto it = json.find("device_seconds"); it != json.end() && it->is_object())
+      for (const auto& [op, seconds] : it->items())
+        if (seconds.is_number()) status.device_seconds.emplace_back(op, seconds.get<double>());
     status.next_by = json.at("next_by").is_null() ? 0 : json.at("next_by").get<double>();
   } catch (const Json::exception& error) {
     return Status(StatusCode::kDataLoss, std::string("not a status file of ours: ") + error.what(), path);

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 
@@ -17,6 +19,8 @@ struct RunStatus {
   std::int64_t total = 0;
   double last_loss = 0;  // total loss of the last finished step; NaN = none yet
   double tokens_per_second = 0;
+  /// Of the last step that was measured, as in the log; empty without a device.
+  std::vector<std::pair<std::string, double>> device_seconds;
   double next_by = 0;  // promised time of the next update, seconds since 1970; 0 = the run is over
 };
 

@@ -69,6 +69,14 @@ const std::uint16_t* ShardReader::raw_states(std::size_t i) const {
   return reinterpret_cast<const std::uint16_t*>(record(i) + head.states_offset());
 }
 
+Result<Fp8Rows> ShardReader::fp8_rows(std::size_t i, const std::vector<std::uint8_t>& mask) const {
+  const RecordHead& head = entries()[i].head;
+  Result<Fp8Rows> rows =
+      Fp8Rows::open(header(), head.encoding, record(i) + head.states_offset(), head.states_bytes, mask);
+  if (!rows.ok()) return at(i, rows.status());
+  return rows;
+}
+
 Status ShardReader::decode(std::size_t i, const std::vector<std::uint8_t>& mask, std::int64_t rows,
                            std::uint16_t* out) const {
   const RecordHead& head = entries()[i].head;

@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "base/status.h"
+#include "store/fp8_rows.h"
 #include "store/shard_format.h"
 
 namespace eaglet {
@@ -30,6 +31,8 @@ class ShardReader {
   /// where rows were dropped. `mask` is the document's.
   Status decode(std::size_t i, const std::vector<std::uint8_t>& mask, std::int64_t rows,
                 std::uint16_t* out) const;
+  /// The rows of document i of an fp8 shard where they are mapped. Unchecked, as raw_states().
+  Result<Fp8Rows> fp8_rows(std::size_t i, const std::vector<std::uint8_t>& mask) const;
   /// A hint: the states of rows [first, first + count) of a raw document are read next.
   void will_read_rows(std::size_t i, std::int64_t first, std::int64_t count) const;
   /// Gives back the pages of all of document i's states.

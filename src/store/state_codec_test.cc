@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "store/store_test_helpers.h"
+#include "tensor/float8.h"
 
 namespace eaglet {
 namespace {
@@ -75,6 +76,47 @@ TEST(StateCodec, PartsOfADocument) {
         }
     }
   }
+}
+
+// What a device widens is what the host would have read: every form, dropped rows too.
+TEST(StateCodec, StoredRowsWidenToWhatIsRead) {
+  for (const StateEncoding encoding : {StateEncoding::kRaw, StateEncoding::kPlanes, StateEncoding::kFp8})
+    for (const bool drop : {false, true}) {
+      const StoreHeader header = header_of(encoding);
+      const auto documents = alike(header, 3, 30);
+      const std::string directory =
+          test_directory(std::string(state_encoding_name(encoding)) + (drop ? "-less" : ""));
+      write_store(directory, header, documents, {.encoding = encoding, .drop_unsupervised = drop});
+      const auto store = StoreReader::open(directory);
+      const bool fp8 = encoding == StateEncoding::kFp8;
+      EXPECT_EQ((*store)->stored_form(), fp8 ? StateForm::kFp8 : StateForm::kBF16);
+      constexpr std::int64_t kCount = 11, kWidth = 37, kLd = 13;
+      for (std::size_t i = 0; i < documents.size(); ++i) {
+        const StateRange range{5, 9, kCount};
+        std::vector<float> aux(kCount * 2 * kWidth), last(kCount * kWidth), scales(2 * kLd), last_scales(kLd);
+        ASSERT_TRUE((*store)->read_states_f32(i, range, aux.data(), last.data()).ok());
+        std::vector<std::uint16_t> bits(aux.size()), last_bits(last.size());
+        std::vector<std::uint8_t> bytes(aux.size()), last_bytes(last.size());
+        const StoredRowsTo to{fp8 ? static_cast<void*>(bytes.data()) : bits.data(), scales.data(), kLd};
+        const StoredRowsTo to_last{fp8 ? static_cast<void*>(last_bytes.data()) : last_bits.data(),
+                                   last_scales.data(), kLd};
+        ASSERT_TRUE((*store)->read_states_stored(i, range, to, to_last).ok());
+        const auto widened = [&](std::uint8_t byte, float scale) {
+          return bf16_to_f32(f32_to_bf16(f8e4m3_table()[byte] * scale));
+        };
+        for (std::size_t t = 0; t < kCount; ++t)
+          for (std::size_t k = 0; k < 2 * kWidth; ++k) {
+            const std::size_t at = t * 2 * kWidth + k;
+            ASSERT_EQ(fp8 ? widened(bytes[at], scales[k / kWidth * kLd + t]) : bf16_to_f32(bits[at]),
+                      aux[at]);
+          }
+        for (std::size_t at = 0; at < last.size(); ++at)
+          ASSERT_EQ(fp8 ? widened(last_bytes[at], last_scales[at / kWidth]) : bf16_to_f32(last_bits[at]),
+                    last[at]);
+        EXPECT_EQ((*store)->read_states_stored(i, {25, 25, kCount}, to, to_last).code(),
+                  StatusCode::kInvalidArgument);
+      }
+    }
 }
 
 TEST(StateCodec, Fp8IsWithinHalfAStep) {

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "tensor/dtype.h"
+#include "tensor/state_rows.h"
 
 namespace eaglet {
 
@@ -136,6 +137,16 @@ class StoreReader {
   /// Either may be nullptr: not wanted. Checks the checksum of all the document's states, unless `checked`.
   /// kInvalidArgument when the range leaves the document.
   virtual Status read_states_f32(std::size_t i, const StateRange& range, float* aux, float* last) const = 0;
+  /// What read_states_stored() gives: fp8 of a store of fp8, else bf16; kF32: it has no such states (made
+  /// when they are asked for).
+  virtual StateForm stored_form() const { return StateForm::kF32; }
+  /// As read_states_f32(), but the numbers as they are stored, half or a quarter of the bytes: for a device,
+  /// which widens them. A row without states is zeros.
+  virtual Status read_states_stored(std::size_t i, const StateRange& range, const StoredRowsTo& aux,
+                                    const StoredRowsTo& last) const {
+    static_cast<void>(i), static_cast<void>(range), static_cast<void>(aux), static_cast<void>(last);
+    return Status(StatusCode::kInternal, "this store has no states in a stored form");
+  }
   /// Reads and checks every byte, and that every state is finite; the first damage comes back as an error
   /// (kDataLoss, kNumeric). kInterrupted after a signal.
   virtual Status verify() const = 0;

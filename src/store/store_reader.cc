@@ -68,23 +68,8 @@ class MappedStore : public StoreReader {
   }
 
   Status read_states_f32(std::size_t i, const StateRange& range, float* aux, float* last) const override {
-    EAGLET_RETURN_IF_ERROR(check_index(i));
-    const std::int64_t tokens = documents_[i].tokens;
-    if (range.count < 0 || range.aux_first < 0 || range.last_first < 0 ||
-        range.aux_first > tokens - range.count || range.last_first > tokens - range.count)
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("states from {} and {} on, {} tokens, leave a document of {} tokens",
-                                range.aux_first, range.last_first, range.count, tokens));
-    if (!range.checked) EAGLET_RETURN_IF_ERROR(shard(i).check_states(places_[i].entry));
-    const std::uint16_t* states = shard(i).raw_states(places_[i].entry);
-    if (states == nullptr) {
-      EAGLET_ASSIGN_OR_RETURN(states,
-                              unpacked_rows(i, std::max(range.aux_first, range.last_first) + range.count));
-    } else if (range.checked) {  // else the checksum has just read all of it
-      const std::int64_t first = std::min(range.aux_first, range.last_first);
-      shard(i).will_read_rows(places_[i].entry, first,
-                              std::max(range.aux_first, range.last_first) + range.count - first);
-    }
+    EAGLET_RETURN_IF_ERROR(check_range(i, range));
+    EAGLET_ASSIGN_OR_RETURN(const std::uint16_t* states, rows_in_bf16(i, range));
     const std::int64_t hidden = header().hidden, aux_width = hidden * (header().slots() - 1),
                        row = aux_width + hidden;
     const auto width = static_cast<std::size_t>(aux_width);
@@ -94,6 +79,35 @@ class MappedStore : public StoreReader {
       if (last != nullptr)
         convert_to_f32(Dtype::kBF16, states + (range.last_first + t) * row + aux_width,
                        static_cast<std::size_t>(hidden), last + t * hidden);
+    }
+    if (range.release) shard(i).release_states(places_[i].entry);
+    return {};
+  }
+
+  StateForm stored_form() const override {
+    return header().dtype == Dtype::kF8E4M3 ? StateForm::kFp8 : StateForm::kBF16;
+  }
+
+  Status read_states_stored(std::size_t i, const StateRange& range, const StoredRowsTo& aux,
+                            const StoredRowsTo& last) const override {
+    EAGLET_RETURN_IF_ERROR(check_range(i, range));
+    if (stored_form() == StateForm::kFp8) {
+      EAGLET_RETURN_IF_ERROR(read_fp8(i, range, aux, last));
+    } else {
+      EAGLET_ASSIGN_OR_RETURN(const std::uint16_t* states, rows_in_bf16(i, range));
+      const auto hidden = static_cast<std::size_t>(header().hidden),
+                 aux_width = hidden * static_cast<std::size_t>(header().slots() - 1);
+      auto *aux_to = static_cast<std::uint16_t*>(aux.numbers),
+           *last_to = static_cast<std::uint16_t*>(last.numbers);
+      for (std::int64_t t = 0; t < range.count; ++t) {
+        const auto row = static_cast<std::size_t>(t);
+        const auto of = [&](std::int64_t token) {
+          return states + static_cast<std::size_t>(token) * (aux_width + hidden);
+        };
+        if (aux_to != nullptr) std::copy_n(of(range.aux_first + t), aux_width, aux_to + row * aux_width);
+        if (last_to != nullptr)
+          std::copy_n(of(range.last_first + t) + aux_width, hidden, last_to + row * hidden);
+      }
     }
     if (range.release) shard(i).release_states(places_[i].entry);
     return {};
@@ -126,6 +140,59 @@ class MappedStore : public StoreReader {
     }
     return {};
   }
+  Status check_range(std::size_t i, const StateRange& range) const {
+    EAGLET_RETURN_IF_ERROR(check_index(i));
+    const std::int64_t tokens = documents_[i].tokens;
+    if (range.count < 0 || range.aux_first < 0 || range.last_first < 0 ||
+        range.aux_first > tokens - range.count || range.last_first > tokens - range.count)
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("states from {} and {} on, {} tokens, leave a document of {} tokens",
+                                range.aux_first, range.last_first, range.count, tokens));
+    return {};
+  }
+
+  /// The document's states from its first token to the range's last, mapped or unpacked.
+  Result<const std::uint16_t*> rows_in_bf16(std::size_t i, const StateRange& range) const {
+    if (!range.checked) EAGLET_RETURN_IF_ERROR(shard(i).check_states(places_[i].entry));
+    const std::int64_t first = std::min(range.aux_first, range.last_first),
+                       end = std::max(range.aux_first, range.last_first) + range.count;
+    const std::uint16_t* states = shard(i).raw_states(places_[i].entry);
+    if (states == nullptr) return unpacked_rows(i, end);
+    // Unchecked, the checksum has just read all of it.
+    if (range.checked) shard(i).will_read_rows(places_[i].entry, first, end - first);
+    return states;
+  }
+
+  Status read_fp8(std::size_t i, const StateRange& range, const StoredRowsTo& aux,
+                  const StoredRowsTo& last) const {
+    const std::size_t entry = places_[i].entry;
+    if (!range.checked) EAGLET_RETURN_IF_ERROR(shard(i).check_states(entry));
+    DocumentStates document;
+    EAGLET_RETURN_IF_ERROR(shard(i).read_tokens(entry, &document));
+    EAGLET_ASSIGN_OR_RETURN(const Fp8Rows rows, shard(i).fp8_rows(entry, document.loss_mask));
+    const std::int64_t aux_slots = header().slots() - 1;
+    for (std::int64_t t = 0; t < range.count; ++t) {
+      for (std::int64_t slot = 0; slot < aux_slots && aux.numbers != nullptr; ++slot)
+        EAGLET_RETURN_IF_ERROR(
+            copy_fp8(rows, range.aux_first + t, slot, aux, t * aux_slots + slot, slot * aux.scales_ld + t));
+      if (last.numbers != nullptr)
+        EAGLET_RETURN_IF_ERROR(copy_fp8(rows, range.last_first + t, aux_slots, last, t, t));
+    }
+    return {};
+  }
+  Status copy_fp8(const Fp8Rows& rows, std::int64_t token, std::int64_t slot, const StoredRowsTo& to,
+                  std::int64_t row, std::int64_t scale) const {
+    EAGLET_ASSIGN_OR_RETURN(const Fp8Rows::Row from, rows.row(token, slot));
+    const std::int64_t hidden = header().hidden;
+    std::byte* numbers = static_cast<std::byte*>(to.numbers) + row * hidden;
+    if (from.numbers != nullptr)
+      std::copy_n(from.numbers, hidden, numbers);
+    else
+      std::fill_n(numbers, hidden, std::byte{0});
+    to.scales[scale] = from.scale;
+    return {};
+  }
+
   /// A document that is read in parts, chunk after chunk, is unpacked once: each thread keeps its last one.
   Result<const std::uint16_t*> unpacked_rows(std::size_t i, std::int64_t rows) const {
     struct Last {

@@ -6,7 +6,7 @@
 namespace eaglet {
 
 /// A batch as the draft reads it: views, valid as long as the batch is unchanged.
-/// `rows` reads the states where they were left in the store.
+/// `rows` gives the states that are not in the batch as fp32.
 inline DraftInputs inputs_of(const PackedBatch& batch, StateRows* rows) {
   DraftInputs inputs;
   inputs.rows = batch.rows;
@@ -14,7 +14,7 @@ inline DraftInputs inputs_of(const PackedBatch& batch, StateRows* rows) {
   inputs.document_ids = batch.document_ids.data();
   inputs.position_ids = batch.position_ids.data();
   inputs.loss_mask = batch.loss_mask.data();
-  if (batch.states_in_store) {
+  if (batch.states_in_store || batch.form != StateForm::kF32) {
     inputs.states = rows;
     return inputs;
   }

@@ -64,7 +64,7 @@ Status check(const PlannedStep& s, const DeviceFacts& device, int ranks, Link li
   return {};
 }
 
-DeviceMemory memory_of(const PlannedStep& s, int ranks) {
+DeviceMemory memory_on_paper(const PlannedStep& s) {
   const DraftConfig& c = s.config;
   DeviceMemory m;
   const auto trainable = static_cast<double>(count_parameters(s).trainable);
@@ -77,6 +77,32 @@ DeviceMemory memory_of(const PlannedStep& s, int ranks) {
   m.activations =
       0.5 * static_cast<double>(MemoryForecast(c, options, true, 1).activation_bytes(rows.inputs()));
   m.batches = 2 * 2 * static_cast<double>(s.max_seq_len * (c.num_aux() + 1) * c.target_hidden);
+  return m;
+}
+
+// What our own step takes (docs/gpu.md): fp32 parameters, gradients, moments, tables and activations, bf16
+// copies of what products read, the way of states there; the head's logits of some 2048 rows and their
+// teachers'.
+DeviceMemory memory_as_built(const PlannedStep& s) {
+  const DraftConfig& c = s.config;
+  DeviceMemory m;
+  double all = 0;
+  for (const ParameterInfo& parameter : parameter_table(c, s.train_head))
+    all += static_cast<double>(parameter.elements);
+  MemoryForecast forecast(c, s.options, true, 1, true);
+  m.parameters = 4 * all + 12 * static_cast<double>(count_parameters(s).trainable) +
+                 static_cast<double>(forecast.packed_bytes(s.train_head));
+  m.frozen = 4 * static_cast<double>((s.target_vocab + c.draft_vocab) * c.target_hidden);
+  const PlannedRows rows = rows_of(s);
+  m.activations = static_cast<double>(forecast.activation_bytes(rows.inputs()));
+  for (const DraftInputs& batch : s.batches)
+    m.activations = std::max(m.activations, static_cast<double>(forecast.activation_bytes(batch)));
+  m.activations += 4.0 * (2048 + 2 * 2048.0 / s.ttt_steps) * static_cast<double>(c.draft_vocab);
+  return m;
+}
+
+DeviceMemory memory_of(const PlannedStep& s, int ranks) {
+  DeviceMemory m = s.batches.empty() ? memory_on_paper(s) : memory_as_built(s);
   m.runtime = kRuntimeBytes + (ranks > 1 ? 0.5e9 : 0);
   return m;
 }
@@ -116,6 +142,28 @@ std::string what_binds(const DevicePlan& plan, const DeviceFacts& device) {
   return std::max_element(std::begin(shares), std::end(shares))->second;
 }
 
+bool of_update(const DeviceOp& op) {
+  return op.name == "AdamW" || op.name == "gradient norm";
+}
+
+// Of an update over batches like these, on one rank.
+std::vector<DeviceOp> ops_of(const PlannedStep& step, const std::vector<DraftInputs>& batches) {
+  std::vector<DeviceOp> ops;
+  const auto n = static_cast<double>(batches.size());
+  for (const DraftInputs& batch : batches)
+    for (const DeviceOp& op :
+         device_step(step.config, step.ttt_steps, step.train_head, batch, {step.options.row_sampling, 0})) {
+      auto at = std::find_if(ops.begin(), ops.end(), [&](const DeviceOp& o) { return o.name == op.name; });
+      if (at == ops.end()) at = ops.insert(ops.end(), {op.name, op.kind});
+      const double times = (of_update(op) ? 1 : static_cast<double>(step.accumulation)) / n;
+      at->flops += times * op.flops;
+      at->needed_flops += times * op.needed_flops;
+      at->bytes += times * op.bytes;
+      at->launches += times * op.launches;
+    }
+  return ops;
+}
+
 }  // namespace
 
 ParameterCount count_parameters(const PlannedStep& step) {
@@ -131,24 +179,33 @@ ParameterCount count_parameters(const PlannedStep& step) {
 Result<DevicePlan> plan_device(const PlannedStep& step, const DeviceFacts& device, int ranks, Link link) {
   EAGLET_RETURN_IF_ERROR(check(step, device, ranks, link));
   EAGLET_RETURN_IF_ERROR(check_draft_config(step.config));
-  const PlannedRows rows = rows_of(step);
   DevicePlan plan;
+  const PlannedRows rows = rows_of(step);
+  const std::vector<DraftInputs> batches =
+      step.batches.empty() ? std::vector<DraftInputs>{rows.inputs()} : step.batches;
+  const double tokens = step.batches.empty() ? static_cast<double>(step.max_seq_len) : step.tokens_of_batch;
+  const auto accumulation = static_cast<double>(step.accumulation);
   double update = 0;
-  for (const DeviceOp& op : device_step(step.config, step.ttt_steps, step.train_head, rows.inputs())) {
+  for (const DeviceOp& op : ops_of(step, batches)) {
     plan.ops.push_back(time_of(op, device));
     plan.compute_seconds += plan.ops.back().seconds;
-    if (op.name == "AdamW" || op.name == "gradient norm") update += plan.ops.back().seconds;
+    if (of_update(op)) update += plan.ops.back().seconds;
   }
-  const double backward = (plan.compute_seconds - update) * 2 / 3;
+  // Of the last batch of the update, beside which gradients travel.
+  const double backward = (plan.compute_seconds - update) / accumulation * 2 / 3;
   plan.reduce_seconds =
       reduce_seconds(2 * static_cast<double>(count_parameters(step).trainable), device, ranks, link);
   plan.reduce_exposed_seconds = std::max(0.0, plan.reduce_seconds - backward);
   plan.data_seconds =
-      2 * static_cast<double>(step.max_seq_len * (step.config.num_aux() + 1) * step.config.target_hidden) /
-      device.pcie_bandwidth;
+      accumulation *
+      (step.batches.empty() ? 2.0 : static_cast<double>(bytes_of_number(step.options.states))) * tokens *
+      static_cast<double>((step.config.num_aux() + 1) * step.config.target_hidden) / device.pcie_bandwidth;
   plan.step_seconds = std::max(plan.compute_seconds + plan.reduce_exposed_seconds, plan.data_seconds);
-  plan.tokens_per_second = static_cast<double>(ranks * step.max_seq_len) / plan.step_seconds;
-  plan.needed_flops = NeededWork(step.config, step.ttt_steps, step.train_head).flops(rows.inputs(), 1.0, 0);
+  plan.tokens_per_second = accumulation * ranks * tokens / plan.step_seconds;
+  NeededWork work(step.config, step.ttt_steps, step.train_head);
+  for (const DraftInputs& batch : batches)
+    plan.needed_flops +=
+        accumulation * work.flops(batch, step.options.row_sampling, 0) / static_cast<double>(batches.size());
   plan.mfu_ratio = plan.needed_flops / plan.step_seconds / device.gemm_flops;
   plan.sheet_ratio = plan.needed_flops / plan.step_seconds / device.sheet_flops;
   plan.binds = what_binds(plan, device);
@@ -163,6 +220,7 @@ std::int64_t longest_on_device(const PlannedStep& step, const DeviceFacts& devic
     const std::int64_t middle = (fits + beyond) / 2;
     PlannedStep other = step;
     other.max_seq_len = middle * 64;
+    for (DraftInputs& batch : other.batches) batch.rows = std::min(batch.rows, other.max_seq_len);
     (memory_of(other, ranks).total() <= device.memory_bytes ? fits : beyond) = middle;
   }
   return fits * 64;

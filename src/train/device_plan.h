@@ -18,6 +18,12 @@ struct PlannedStep {
   bool train_head = true;
   std::int64_t max_seq_len = 8192, document_tokens = 2205;
   double supervised_share = 1;  // of each document, at its end
+  /// Real batches in place of such documents, views; an update takes `accumulation` of them. Memory is then
+  /// that of this eaglet's own CUDA step instead of the paper's.
+  std::vector<DraftInputs> batches;
+  double tokens_of_batch = 0;  // real ones, mean
+  std::int64_t accumulation = 1;
+  TttOptions options;  // of these batches: their chunks, sampling, what states come as
 };
 
 struct DeviceMemory {
@@ -56,10 +62,11 @@ struct ParameterCount {
 };
 ParameterCount count_parameters(const PlannedStep& step);
 
-/// A roofline by op: each takes the longer of its arithmetic and its memory traffic, and its launches
-/// (docs/gpu-plan.md). A limit: what shapes and gaps between kernels cost on top shows only on the device.
-/// Gradients are reduced in bf16 while backward runs: what is longer than the backward half is exposed.
-/// kUsage: sizes that cannot be, NVLink on a device without.
+/// The update's time follows from the mean over the batches. A roofline by op: each takes the longer of its
+/// arithmetic and its memory traffic, and its launches (docs/gpu-plan.md). A limit: what shapes and gaps
+/// between kernels cost on top shows only on the device. Gradients are reduced in bf16 while backward runs:
+/// what is longer than the backward half is exposed. kUsage: sizes that cannot be, NVLink on a device
+/// without.
 Result<DevicePlan> plan_device(const PlannedStep& step, const DeviceFacts& device, int ranks, Link link);
 
 /// The longest max_seq_len that fills the device, a multiple of 64, at most a million; 0: none fits. `step`

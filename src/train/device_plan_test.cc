@@ -6,6 +6,7 @@
 
 #include "base/test_directory.h"
 #include "train/needed_work.h"
+#include "train/token_rows.h"
 
 namespace eaglet {
 namespace {
@@ -55,6 +56,37 @@ TEST(DevicePlan, ReferenceHasItsParameters) {
   const ParameterCount count = count_parameters(reference());
   EXPECT_NEAR(static_cast<double>(count.trainable) / 1e9, 1.1909, 5e-5);
   EXPECT_NEAR(static_cast<double>(count.total) / 1e9, 2.5947, 5e-5);
+}
+
+// Real batches that are like the made-up ones take the same time; two of them in an update twice that, but for the
+// update of the weights.
+TEST(DevicePlan, RealBatchesTakeThePlaceOfMadeUpOnes) {
+  PlannedStep step = small();
+  TokenRows rows;
+  for (std::int64_t i = 0; i < step.max_seq_len; ++i) {
+    rows.input_ids.push_back(0);
+    rows.document_ids.push_back(static_cast<std::int32_t>(i / step.document_tokens));
+    rows.position_ids.push_back(static_cast<std::int32_t>(i % step.document_tokens + 1));
+    rows.loss_mask.push_back(1);
+  }
+  const DevicePlan made_up = plan(step, "h100");
+  step.batches = {rows.inputs(), rows.inputs()};  // looked at twice, one an update
+  step.tokens_of_batch = static_cast<double>(step.max_seq_len);
+  step.options.ttt_steps = step.ttt_steps;
+  const DevicePlan real = plan(step, "h100");
+  EXPECT_NEAR(real.step_seconds, made_up.step_seconds, 1e-9 * made_up.step_seconds);
+  EXPECT_NEAR(real.tokens_per_second, made_up.tokens_per_second, 1e-9 * made_up.tokens_per_second);
+  EXPECT_NEAR(real.needed_flops, made_up.needed_flops, 1e-9 * made_up.needed_flops);
+  EXPECT_GT(real.memory.activations, 1.5 * made_up.memory.activations);  // fp32
+  step.accumulation = 2;
+  const DevicePlan twice = plan(step, "h100");
+  EXPECT_NEAR(twice.needed_flops, 2 * real.needed_flops, 1e-9 * twice.needed_flops);
+  double update = 0;
+  for (const OpTime& op : real.ops)
+    if (op.op.name == "AdamW" || op.op.name == "gradient norm") update += op.seconds;
+  EXPECT_NEAR(twice.compute_seconds, 2 * real.compute_seconds - update, 1e-9 * twice.compute_seconds);
+  step.options.row_sampling = 0.25;
+  EXPECT_LT(plan(step, "h100").compute_seconds, twice.compute_seconds);
 }
 
 // What the ops need is what NeededWork counts, however it is shaped.

@@ -111,9 +111,9 @@ class StepOps {
 }  // namespace
 
 std::vector<DeviceOp> device_step(const DraftConfig& config, int ttt_steps, bool train_head,
-                                  const DraftInputs& inputs) {
+                                  const DraftInputs& inputs, const RowSampling& sampling) {
   RowPlan rows;
-  plan_rows(inputs.rows, ttt_steps, inputs.document_ids, inputs.loss_mask, {1.0, 0}, &rows);
+  plan_rows(inputs.rows, ttt_steps, inputs.document_ids, inputs.loss_mask, sampling, &rows);
   ChunkPlan plan;
   plan_chunk(rows, ttt_steps, inputs.position_ids, inputs.loss_mask, 0, rows.keys, &plan);
   return StepOps(config, train_head).of(plan);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "draft/draft_model.h"
+#include "draft/row_plan.h"
 
 namespace eaglet {
 
@@ -26,6 +27,6 @@ struct DeviceOp {
 /// logits in chunks that go through memory once each way. The last two ops are the update's: gradient norm
 /// and AdamW.
 std::vector<DeviceOp> device_step(const DraftConfig& config, int ttt_steps, bool train_head,
-                                  const DraftInputs& rows);
+                                  const DraftInputs& rows, const RowSampling& sampling = {});
 
 }  // namespace eaglet

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/clock.h"
@@ -27,16 +28,30 @@ std::string joined(const std::vector<double>& values, const char* format) {
   return text;
 }
 
+// "  device products 61 % head_loss 20 % attention 5 %  mfu 0.520": of the step's time.
+std::string device_shares(const LogRecord& r) {
+  if (r.device_seconds.empty() || !(r.step_seconds > 0)) return {};
+  constexpr std::size_t kShown = 3;
+  auto ops = r.device_seconds;
+  std::sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text = "  device";
+  for (std::size_t i = 0; i < std::min(ops.size(), kShown); ++i)
+    text += fmt::format(" {} {:.0f} %", ops[i].first, 100 * ops[i].second / r.step_seconds);
+  if (std::isfinite(r.mfu_ratio)) text += fmt::format("  mfu {:.3f}", r.mfu_ratio);
+  return text;
+}
+
 }  // namespace
 
 std::string step_line(const LogRecord& r, std::int64_t total_steps) {
-  return fmt::format(
+  std::string line = fmt::format(
       "step {}/{}  epoch {}  loss {}  full_acc {}  length {:.3f}  lr {:.3e}  grad_norm {:.3f}  {:.0f} "
       "tokens/s  "
       "wait {:.1f} %",
       r.step, total_steps, r.epoch, joined(r.loss, "{:.4f}"), joined(r.full_acc, "{:.4f}"),
       r.acceptance_length, r.lr, r.grad_norm, r.tokens_per_second,
       r.step_seconds > 0 ? 100 * r.data_wait_seconds / r.step_seconds : 0.0);
+  return line + device_shares(r);
 }
 
 Result<RunRecords> RunRecords::open(const std::string& output_dir, const std::string& run_id,
@@ -68,6 +83,8 @@ Status RunRecords::step(const LogRecord& record) {
                                  {"profile/tokens_per_s", record.tokens_per_second},
                                  {"profile/step_ms", 1e3 * record.step_seconds},
                                  {"profile/fetch_ms", 1e3 * record.data_wait_seconds}});
+  for (const auto& [op, seconds] : record.device_seconds)
+    scalars.emplace_back("profile/device_" + op + "_ms", 1e3 * seconds);
   EAGLET_RETURN_IF_ERROR(files_->events.write(record.t, record.step, scalars));
   if (on_line_) on_line_(step_line(record, now_.total));
   return {};
@@ -103,6 +120,10 @@ void RunRecords::set_progress(std::int64_t step, double loss, double tokens_per_
   now_.step = step;
   now_.last_loss = loss;
   now_.tokens_per_second = tokens_per_second;
+}
+
+void RunRecords::set_device_seconds(const std::vector<std::pair<std::string, double>>& seconds) {
+  now_.device_seconds = seconds;
 }
 
 Status RunRecords::status(const std::string& phase, double next_within_seconds) {

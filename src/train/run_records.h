@@ -4,6 +4,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/files.h"
 #include "base/status.h"
@@ -33,6 +35,8 @@ class RunRecords {
 
   /// Facts of the last finished step, for status.json.
   void set_progress(std::int64_t step, double loss, double tokens_per_second);
+  /// Of the last step that was measured, for status.json.
+  void set_device_seconds(const std::vector<std::pair<std::string, double>>& seconds);
 
  private:
   struct Files {

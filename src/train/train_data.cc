@@ -79,7 +79,10 @@ Result<TrainData> open_train_data(const TrainOptions& options, const TargetFacts
   const bool stream =
       options.states == "stream" || (options.states == "auto" && !options.online &&
                                      states_stay_in_store(data.store->header(), options.max_seq_len));
-  data.states = stream ? BatchStates::kInStore : BatchStates::kLoaded;
+  // A device widens them; noise is added to fp32.
+  const bool as_stored =
+      options.device != nullptr && options.noise_std == 0 && data.store->stored_form() != StateForm::kF32;
+  data.states = stream ? BatchStates::kInStore : as_stored ? BatchStates::kStored : BatchStates::kLoaded;
   if (stream && options.noise_std > 0)
     return Status(StatusCode::kUsage, "noise is added to states in memory, these are streamed", "--noise-std",
                   "give --state-reading load, or leave --noise-std out");

@@ -20,6 +20,10 @@ struct TrainData {
   PackPlan training_plan, held_out_plan;
   bool can_validate = false;  // some held-out row is supervised
   BatchStates states = BatchStates::kLoaded;
+  /// What states come to a device as.
+  StateForm state_form() const {
+    return states == BatchStates::kLoaded ? StateForm::kF32 : store->stored_form();
+  }
 };
 
 /// Store indices 0, n, 2n, ... are held out, the rest trained on; n = 0 holds out none.

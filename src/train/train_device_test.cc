@@ -9,6 +9,8 @@
 
 #include "formats/json.h"
 #include "ops/device_test.h"
+#include "runlog/log_record.h"
+#include "runlog/status_file.h"
 #include "train/checkpoint_folder.h"
 #include "train/toy_fixture_test.h"
 
@@ -65,12 +67,97 @@ TEST_F(TrainOnDevice, LearnsWhatTheHostLearns) {
   EXPECT_EQ(config["device"], accelerator()->name());
 }
 
+// Of the steps that are logged, at most one a second is measured; the first always.
+TEST_F(TrainOnDevice, TheLogTellsTheDevicesTimeByOp) {
+  const auto report = run(device_options("run"));
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  int measured = 0;
+  for (const LogRecord& record : records_of("run")) {
+    if (record.device_seconds.empty()) continue;
+    ++measured;
+    EXPECT_EQ(record.event, "step");
+    EXPECT_EQ(measured > 1 || record.step == 0, true);
+    double products = 0, all = 0;
+    for (const auto& [op, seconds] : record.device_seconds) {
+      EXPECT_GT(seconds, 0) << op;
+      all += seconds;
+      if (op == "products") products = seconds;
+    }
+    EXPECT_GT(products, 0);
+    EXPECT_GT(all, products);
+  }
+  EXPECT_GE(measured, 1);
+  const auto status = read_status(root_ + "/run/status.json");
+  ASSERT_TRUE(status.ok()) << status.status().message();
+  EXPECT_FALSE(status->device_seconds.empty());
+}
+
 TEST_F(TrainOnDevice, ProductsAreBf16UnlessAskedOtherwise) {
   TrainOptions o = device_options("run");
   o.max_steps = 1;
   const auto report = run(o);
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(report->compute_type, "bf16");
+}
+
+// A store whose states come as fp32 only, as before there was another way.
+class FloatsOnly : public StoreReader {
+ public:
+  explicit FloatsOnly(std::unique_ptr<StoreReader> store) : store_(std::move(store)) {}
+  const StoreHeader& header() const override { return store_->header(); }
+  const std::vector<StoredDocument>& documents() const override { return store_->documents(); }
+  std::uint64_t bytes() const override { return store_->bytes(); }
+  Result<DocumentStates> read(std::size_t i) const override { return store_->read(i); }
+  Result<DocumentStates> read_tokens(std::size_t i) const override { return store_->read_tokens(i); }
+  Status read_states_f32(std::size_t i, const StateRange& range, float* aux, float* last) const override {
+    return store_->read_states_f32(i, range, aux, last);
+  }
+  Status verify() const override { return store_->verify(); }
+  Status verify_document(std::size_t i) const override { return store_->verify_document(i); }
+
+ private:
+  const std::unique_ptr<StoreReader> store_;
+};
+
+// Sent ahead as they are stored, out of the batch or out of the store: the run ends in the bytes of one whose
+// states came as fp32. Epochs end within it, and it validates between batches that are ahead already.
+TEST_F(TrainOnDevice, StatesAsTheyAreStoredGiveTheBitsOfFp32) {
+  for (const StateEncoding encoding : {StateEncoding::kRaw, StateEncoding::kPlanes, StateEncoding::kFp8}) {
+    const std::string form = state_encoding_name(encoding);
+    SCOPED_TRACE(form);
+    StoreHeader header = toy::header();
+    if (encoding == StateEncoding::kFp8) header.dtype = Dtype::kF8E4M3;
+    const std::string store = root_ + "/" + form;
+    auto writer = StoreWriter::open(store, header, {.encoding = encoding, .drop_unsupervised = true});
+    ASSERT_TRUE(writer.ok()) << writer.status().message();
+    for (int i = 0; i < 7; ++i) ASSERT_TRUE((*writer)->append(toy::document(i, 12 + i, 4)).ok());
+    ASSERT_TRUE((*writer)->finish().ok());
+    const auto trained = [&](const std::string& name, const std::string& states, bool floats) {
+      TrainOptions o = device_options(name);
+      o.store_path = store;
+      o.max_seq_len = 32;
+      o.chunk_rows = 20;
+      o.validate_every_steps = 2;
+      o.max_steps = 5;
+      o.states = states;
+      if (floats)
+        o.open_store = [&]() -> Result<std::unique_ptr<StoreReader>> {
+          EAGLET_ASSIGN_OR_RETURN(auto opened, StoreReader::open(store));
+          return std::unique_ptr<StoreReader>(std::make_unique<FloatsOnly>(std::move(opened)));
+        };
+      const auto report = run(o);
+      ASSERT_TRUE(report.ok()) << report.status().message();
+    };
+    trained(form + "-floats", "load", true);
+    trained(form + "-stored", "load", false);
+    trained(form + "-streamed", "stream", false);
+    for (const char* other : {"-stored", "-streamed"})
+      for (const char* file : {"/checkpoints/step-000004/model.safetensors"})
+        EXPECT_EQ(*read_file(root_ + "/" + form + "-floats" + file),
+                  *read_file(root_ + "/" + form + other + file))
+            << other;
+    EXPECT_EQ(losses_of(form + "-stored"), losses_of(form + "-floats"));
+  }
 }
 
 // Stopped twice and resumed, the run ends in the same bytes. Under Muon norms and head learn by AdamW, so

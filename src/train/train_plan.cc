@@ -28,9 +28,11 @@ namespace {
 // Kernels that oneDNN makes, threads, the allocator's slack.
 constexpr std::uint64_t kLibraryBytes = std::uint64_t{24} << 20;
 
-std::uint64_t batch_bytes(std::int64_t rows, const DraftConfig& c, BatchStates states) {
-  const std::int64_t floats = states == BatchStates::kInStore ? 0 : (c.num_aux() + 1) * c.target_hidden;
-  return static_cast<std::uint64_t>(rows * (4 * floats + 13));
+std::uint64_t batch_bytes(std::int64_t rows, const DraftConfig& c, const TrainData& data) {
+  const StateForm form = data.states == BatchStates::kStored ? data.state_form() : StateForm::kF32;
+  const std::int64_t numbers = data.states == BatchStates::kInStore ? 0 : (c.num_aux() + 1) * c.target_hidden;
+  const std::int64_t scales = form == StateForm::kFp8 ? 4 * (c.num_aux() + 1) : 0;
+  return static_cast<std::uint64_t>(rows * (bytes_of_number(form) * numbers + scales + 13));
 }
 
 int ranks_of(const TrainOptions& options) {
@@ -39,7 +41,7 @@ int ranks_of(const TrainOptions& options) {
 
 // What does not depend on the rows of a batch.
 MemoryPlan fixed_memory(const TrainOptions& options, const DraftConfig& c, bool tied_head,
-                        std::int64_t batches, BatchStates states) {
+                        std::int64_t batches, const TrainData& data) {
   MemoryPlan m;
   const std::vector<ParameterInfo> table = parameter_table(c, options.train_head, options.train_embeddings);
   for (const ParameterInfo& parameter : table) {
@@ -53,8 +55,10 @@ MemoryPlan fixed_memory(const TrainOptions& options, const DraftConfig& c, bool 
                           shard ? ranks : 1, false)
                     .bytes();
   m.target = 4 * static_cast<std::uint64_t>((c.vocab * (tied_head ? 1 : 2) + 1) * c.target_hidden);
-  const std::int64_t ahead = std::min<std::int64_t>(2 * options.num_workers + 2, batches);
-  m.batches = batch_bytes(options.max_seq_len, c, states) * static_cast<std::uint64_t>(ahead);
+  // Filled ahead, in work, free; and with a device the next one, whose states are on their way.
+  const std::int64_t in_hand = options.device != nullptr ? 3 : 2,
+                     ahead = std::min<std::int64_t>(2 * options.num_workers + in_hand, batches);
+  m.batches = batch_bytes(options.max_seq_len, c, data) * static_cast<std::uint64_t>(ahead);
   return m;
 }
 
@@ -115,7 +119,8 @@ class WorkCounter {
 };
 
 Result<std::uint64_t> most_activations(const TrainOptions& options, const TrainData& data,
-                                       const DraftConfig& config, const TttOptions& ttt, int threads) {
+                                       const DraftConfig& config, TttOptions ttt, int threads) {
+  ttt.states = data.state_form();
   MemoryForecast forecast(config, ttt, true, threads, options.device != nullptr);
   TokenRows rows;
   std::uint64_t most = 0;
@@ -209,8 +214,8 @@ Result<TrainPlan> make_train_plan(const TrainOptions& options, const TrainData& 
                       config.draft_vocab * config.target_hidden;
   EAGLET_RETURN_IF_ERROR(WorkCounter(options, data, config).count(&plan));
   const std::int64_t batches = plan.total_steps * options.accumulation_steps;
-  plan.memory = fixed_memory(options, config, target.tied_head, batches, data.states);
-  if (data.can_validate) plan.memory.batches += batch_bytes(options.max_seq_len, config, data.states);
+  plan.memory = fixed_memory(options, config, target.tied_head, batches, data);
+  if (data.can_validate) plan.memory.batches += batch_bytes(options.max_seq_len, config, data);
   EAGLET_ASSIGN_OR_RETURN(plan.memory.activations, most_activations(options, data, config, ttt, threads));
   plan.memory.packed =
       MemoryForecast(config, ttt, true, threads, options.device != nullptr).packed_bytes(options.train_head);

@@ -190,7 +190,8 @@ Status Run::compare_settings() {
 
 Status Run::make_model() {
   EAGLET_RETURN_IF_ERROR(check_fits(start_.draft.config, target_, data_.store->header()));
-  const TttOptions ttt = ttt_options(options_, effective_.compute_type);
+  TttOptions ttt = ttt_options(options_, effective_.compute_type);
+  ttt.states = data_.state_form();
   const VerifierTensors verifier{weights_.embed_tokens.data(), weights_.final_norm.data(),
                                  weights_.head().data(), target_.rms_norm_eps};
   EAGLET_ASSIGN_OR_RETURN(model_, DraftModel::create(std::move(start_.draft), verifier, ttt,

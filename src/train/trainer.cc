@@ -27,6 +27,13 @@ constexpr double kWarmLossShare = 0.6;            // of an even guess: a loaded 
 constexpr std::int64_t kMostSkippedInARow = 10;   // then it is not a bad document any more
 constexpr double kSlowDiskBytesPerSecond = 50e6;  // what next_by assumes while saving
 
+std::vector<std::pair<std::string, double>> by_name(const OpTimes& times) {
+  std::vector<std::pair<std::string, double>> seconds;
+  for (std::size_t i = 0; i < kOpGroups; ++i)
+    if (times.seconds[i] > 0) seconds.emplace_back(op_group_name(static_cast<OpGroup>(i)), times.seconds[i]);
+  return seconds;
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options, const TrainData& data, DraftModel& model, Optimizer& optimizer,
@@ -96,6 +103,10 @@ Status Trainer::one_step(UpdateStep& update) {
   record.step_seconds = step_seconds_ = monotonic_seconds() - begin;
   record.tokens_per_second = result.facts.tokens / step_seconds_;
   if (result.batches_here > 0) record.mfu_ratio = share_of_peak(result.needed_flops_here / step_seconds_);
+  if (result.device_times) {
+    record.device_seconds = by_name(*result.device_times);
+    records_.set_device_seconds(record.device_seconds);
+  }
   seconds_ += step_seconds_;
   rank_wait_seconds_ += result.rank_wait_seconds;
   tokens_ += static_cast<std::int64_t>(result.facts.tokens);
@@ -208,6 +219,7 @@ Status Trainer::after_step() {
 }
 
 Status Trainer::validate_and_save() {
+  const UntimedOps untimed(options_.device);
   bool best = false;
   if (data_.can_validate && is_due(options_.validate_every_steps) &&
       state_.last_validation.step != state_.step) {

@@ -24,13 +24,22 @@ UpdateStep::UpdateStep(const TrainOptions& options, const TrainData& data, Draft
       schedule_(schedule),
       comm_(comm),
       needed_work_(model.weights().config, static_cast<int>(options.ttt_steps), options.train_head),
-      store_rows_(*data.store) {
+      store_rows_{StoreRows(*data.store), StoreRows(*data.store)} {
   if (comm_.ranks() > 1)
     reducer_ =
         std::make_unique<GradientReducer>(comm_, model_.gradients().data(), model_.trainable_elements());
 }
 
+UpdateStep::~UpdateStep() {
+  if (options_.device != nullptr) options_.device->time_ops(false);
+}
+
 Status UpdateStep::start(const TrainerState& state) {
+  if (options_.device != nullptr) {
+    options_.device->take_op_times();  // of others
+    times_ops_ = (state.step + 1) % options_.log_every_steps == 0;
+    options_.device->time_ops(times_ops_);
+  }
   if (batches_per_update(options_) > 1) {
     EAGLET_ASSIGN_OR_RETURN(counted_rows_,
                             CountedRows::make(*data_.store, data_.training, options_.max_seq_len,
@@ -86,12 +95,43 @@ Status UpdateStep::run_batches(const TrainerState& state, const Group& group, Up
 }
 
 double UpdateStep::data_wait() const {
-  return (loader_ ? loader_->waited_seconds() : 0) + store_rows_.waited_seconds();
+  const double reading = options_.device != nullptr
+                             ? model_.starved_seconds()
+                             : store_rows_[0].waited_seconds() + store_rows_[1].waited_seconds();
+  return (loader_ ? loader_->waited_seconds() : 0) - hidden_seconds_ + reading;
+}
+
+Result<std::unique_ptr<PackedBatch>> UpdateStep::next_batch() {
+  ++turn_;
+  if (!next_) return loader_->next();
+  Result<std::unique_ptr<PackedBatch>> batch = std::move(*next_);
+  next_.reset();
+  return batch;
+}
+
+// The states of the batch after `number` go to the device while it is at work on this one's gradients. A
+// batch that cannot be had is told when its turn comes. Noise is added to a batch when its turn comes.
+void UpdateStep::look_ahead(const TrainerState& state, std::int64_t number) {
+  if (options_.device == nullptr || options_.noise_std > 0) return;
+  if (!next_) {
+    const double waited = loader_->waited_seconds();
+    next_.emplace(loader_->next());
+    if (!options_.device->idle()) hidden_seconds_ += loader_->waited_seconds() - waited;
+  }
+  if (!next_->ok()) return;
+  std::int64_t epoch = state.epoch, next = number + comm_.ranks();
+  if (next >= state.batches_per_epoch) {
+    ++epoch;
+    next = comm_.rank();
+  }
+  StoreRows& rows = store_rows_[(turn_ + 1) % 2];
+  rows.use(***next_);
+  model_.look_ahead(inputs_of(***next_, &rows), seed_of_batch(options_.seed, epoch, next));
 }
 
 Status UpdateStep::run_batch(const TrainerState& state, std::int64_t number, bool first, bool last,
                              UpdateResult* result) {
-  EAGLET_ASSIGN_OR_RETURN(std::unique_ptr<PackedBatch> batch, loader_->next());
+  EAGLET_ASSIGN_OR_RETURN(std::unique_ptr<PackedBatch> batch, next_batch());
   add_state_noise(options_.noise_std, seed_of_batch(options_.seed, state.epoch, number), batch.get());
   GradientSharing& sharing = model_.sharing();
   sharing.accumulate = !first;
@@ -106,8 +146,8 @@ Status UpdateStep::run_batch(const TrainerState& state, std::int64_t number, boo
   result->needed_flops_here += needed_work_.flops(inputs_of(*batch, nullptr), options_.row_sampling,
                                                   seed_of_batch(options_.seed, state.epoch, number));
   documents_.insert(documents_.end(), batch->documents.begin(), batch->documents.end());
-  store_rows_.use(*batch);
-  const Result<StepSums> sums = model_.step(inputs_of(*batch, &store_rows_), true);
+  rows_of_batch().use(*batch);
+  const Result<StepSums> sums = model_.step(inputs_of(*batch, &rows_of_batch()), true);
   if (sums.ok()) {
     add_sums(*sums, &result->facts.sums);
   } else if (sums.status().code() == StatusCode::kNumeric) {
@@ -117,6 +157,7 @@ Status UpdateStep::run_batch(const TrainerState& state, std::int64_t number, boo
   } else {
     return sums.status();
   }
+  look_ahead(state, number);
   loader_->recycle(std::move(batch));
   return {};
 }
@@ -143,7 +184,10 @@ Status UpdateStep::apply(const TrainerState& state, UpdateResult* result) {
   result->metrics = step_metrics(result->facts.sums, ttt_options(options_, ComputeType::kF32));
   result->lr = schedule_.rate(state.step + 1);
   result->grad_norm = l2_norm(n, model_.gradients().data());  // waits for a device: the log shows it
-  if (options_.device != nullptr) EAGLET_RETURN_IF_ERROR(options_.device->check());
+  if (options_.device != nullptr) {
+    take_times(state, result);
+    EAGLET_RETURN_IF_ERROR(options_.device->check());
+  }
   if (result->facts.not_finite > 0 || !std::isfinite(result->metrics.total_loss) ||
       !std::isfinite(result->grad_norm))
     return tell_not_finite(result);
@@ -152,6 +196,22 @@ Status UpdateStep::apply(const TrainerState& state, UpdateResult* result) {
   optimizer_.update(model_.parameters(), model_.gradients().data(), scale, result->lr);
   if (options_.shard_optimizer) EAGLET_RETURN_IF_ERROR(optimizer_.share_weights(comm_, model_.parameters()));
   return {};
+}
+
+// All that was measured is done: the norm was waited for. So the times of an update are those of its batches
+// and of the update of weights before it, which ran until then. Whether the next one is measured is said
+// here, before its first op.
+void UpdateStep::take_times(const TrainerState& state, UpdateResult* result) {
+  constexpr double kSecondsBetween = 1;  // two events an op: about a thousandth of a step, once a second
+  const OpTimes times = options_.device->take_op_times();
+  const double now = monotonic_seconds();
+  if (times_ops_) {
+    result->device_times = times;
+    last_timed_ = now;
+  }
+  const std::int64_t next = state.step + 2;  // this update is state.step + 1
+  times_ops_ = next % options_.log_every_steps == 0 && now - last_timed_ >= kSecondsBetween;
+  options_.device->time_ops(times_ops_);
 }
 
 // Every rank comes here in the same update, because loss and gradients are sums over all.

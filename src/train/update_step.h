@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
@@ -27,7 +29,8 @@ struct UpdateResult {
   RankFacts facts;
   StepMetrics metrics;
   double lr = 0, grad_norm = 0;
-  std::int64_t batches = 0;  // of the update, over all ranks
+  std::int64_t batches = 0;             // of the update, over all ranks
+  std::optional<OpTimes> device_times;  // of this rank's device, where they were measured
   double data_wait_seconds = 0, rank_wait_seconds = 0, needed_flops_here = 0;
   std::int64_t tokens_here = 0, batches_here = 0;
   /// Ok, or kNumeric: loss or gradients are not finite, `what` and `where` name tensors and documents of all
@@ -43,6 +46,9 @@ class UpdateStep {
  public:
   UpdateStep(const TrainOptions& options, const TrainData& data, DraftModel& model, Optimizer& optimizer,
              const Schedule& schedule, Comm& comm);
+  ~UpdateStep();
+  UpdateStep(const UpdateStep&) = delete;
+  UpdateStep& operator=(const UpdateStep&) = delete;
   /// Counts rows where needed and starts the loader at the state's place in the data.
   Status start(const TrainerState& state);
   /// The update that follows `state`; does not change it. `flags` are this rank's wishes. Errors: those of
@@ -59,9 +65,13 @@ class UpdateStep {
   Status run_batch(const TrainerState& state, std::int64_t number, bool first, bool last,
                    UpdateResult* result);
   double data_wait() const;
+  Result<std::unique_ptr<PackedBatch>> next_batch();
+  StoreRows& rows_of_batch() { return store_rows_[turn_ % 2]; }
+  void look_ahead(const TrainerState& state, std::int64_t number);
   Status reduce(UpdateResult* result);
   Status apply(const TrainerState& state, UpdateResult* result);
   Status tell_not_finite(UpdateResult* result);
+  void take_times(const TrainerState& state, UpdateResult* result);
 
   const TrainOptions& options_;
   const TrainData& data_;
@@ -74,10 +84,15 @@ class UpdateStep {
   std::int64_t epoch_of_order_ = -1;
   std::vector<std::vector<std::size_t>> order_;  // batches of that epoch
   std::unique_ptr<BatchLoader> loader_;
-  StoreRows store_rows_;  // where states stay in the store
+  StoreRows store_rows_[2];  // of this batch and of the next, in turn, where states are not in it as fp32
+  std::uint64_t turn_ = 0;   // batches so far
+  std::optional<Result<std::unique_ptr<PackedBatch>>> next_;  // taken from the loader already
+  double hidden_seconds_ = 0;  // of waiting for the loader while a device was at work
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<std::size_t> documents_;  // of this rank's part of the update
   std::string not_finite_;              // what this rank saw
+  bool times_ops_ = false;              // this update's ops are measured
+  double last_timed_ = -INFINITY;       // when the last such update ended
 };
 
 }  // namespace eaglet

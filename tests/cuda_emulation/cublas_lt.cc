@@ -234,7 +234,13 @@ int matmul(void* handle, void* desc, const void* alpha, const void* a, void* a_l
   Run run{*p.desc, *p.a, *p.b, *p.d, 0, 0, a, b, static_cast<float*>(d), workspace, algo->data[2]};
   std::memcpy(&run.alpha, alpha, sizeof run.alpha);
   std::memcpy(&run.beta, beta, sizeof run.beta);
-  return emulation::queue_work(stream, [run] { multiply(run); }) == cudaSuccess ? kSuccess : kExecutionFailed;
+  constexpr double kFlops = 400e12;  // per second
+  const std::uint64_t inner = p.desc->op_a == kTranspose ? p.a->rows : p.a->columns;
+  const double flops =
+      2.0 * static_cast<double>(p.d->rows) * static_cast<double>(p.d->columns) * static_cast<double>(inner);
+  const cudaError_t error =
+      emulation::queue_work(stream, "product", flops / kFlops, [run] { multiply(run); });
+  return error == cudaSuccess ? kSuccess : kExecutionFailed;
 }
 
 }  // namespace

@@ -22,6 +22,10 @@ int reset();
 /// Allocations that were not given back.
 int live_allocations();
 
+/// What the work of a name has taken on the device so far: a kernel's name, "copy in", "product", ...; of all
+/// when the name is empty. As reckoned, see Operation in runtime.cc.
+double busy_seconds(const std::string& name = {});
+
 /// Handles, descriptors and layouts of cuBLASLt that were not destroyed.
 int live_library_objects();
 /// Communicators of NCCL that were neither destroyed nor aborted.

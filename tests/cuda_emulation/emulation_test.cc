@@ -346,6 +346,67 @@ TEST_F(Emulation, StreamsRunWhenTheyWantAndEventsOrderThem) {
   cudaStreamDestroy(other);
 }
 
+// Times are reckoned: what a stream does takes as long as on a device about, two streams work side by side,
+// and events that stand at the wrong place or on the wrong stream tell another time.
+TEST_F(Emulation, EventsTellWhatTheWorkBetweenThemTakes) {
+  constexpr std::size_t kBytes = 4 << 20;
+  cudaStream_t other = nullptr;
+  cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+  float* to = device_floats(kBytes / 4);
+  float* from = pinned_floats(kBytes / 4);
+  cudaEvent_t begin = nullptr, end = nullptr, untimed = nullptr, never = nullptr;
+  for (cudaEvent_t* event : {&begin, &end, &never}) cudaEventCreateWithFlags(event, cudaEventDefault);
+  cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming);
+  const auto copy = [&](cudaStream_t on) { cudaMemcpyAsync(to, from, kBytes, cudaMemcpyHostToDevice, on); };
+  const auto elapsed = [&] {
+    cudaStreamSynchronize(stream_);
+    cudaStreamSynchronize(other);
+    float milliseconds = -1;
+    EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, end), cudaSuccess);
+    return milliseconds;
+  };
+  const double once = 1e3 * (2e-6 + kBytes / 40e9);  // at 40 GB/s
+
+  cudaEventRecord(begin, stream_);
+  copy(stream_);
+  cudaEventRecord(end, stream_);
+  EXPECT_NEAR(elapsed(), once, 1e-3 * once);
+
+  cudaEventRecord(begin, stream_);  // beside one another
+  copy(stream_);
+  copy(other);
+  cudaEventRecord(end, stream_);
+  EXPECT_NEAR(elapsed(), once, 1e-3 * once);
+
+  cudaEventRecord(begin, stream_);  // one after the other
+  copy(other);
+  cudaEventRecord(untimed, other);
+  cudaStreamWaitEvent(stream_, untimed);
+  copy(stream_);
+  cudaEventRecord(end, stream_);
+  EXPECT_NEAR(elapsed(), 2 * once, 1e-3 * once);
+
+  copy(stream_);  // wrong: begun too late
+  cudaEventRecord(begin, stream_);
+  cudaEventRecord(end, stream_);
+  EXPECT_EQ(elapsed(), 0);
+  cudaEventRecord(begin, other);  // wrong: ended on a stream that has other work
+  copy(stream_);
+  copy(stream_);
+  copy(other);
+  cudaEventRecord(end, stream_);
+  EXPECT_NEAR(elapsed(), 2 * once, 1e-3 * once);
+
+  float milliseconds = 0;
+  EXPECT_NE(cudaEventElapsedTime(&milliseconds, begin, never), cudaSuccess);
+  EXPECT_NE(told().find("never recorded"), std::string::npos);
+  emulation::reset();
+  EXPECT_NE(cudaEventElapsedTime(&milliseconds, untimed, end), cudaSuccess);
+  emulation::reset();
+  for (const cudaEvent_t event : {begin, end, untimed, never}) cudaEventDestroy(event);
+  cudaStreamDestroy(other);
+}
+
 // Tensor cores: tiles of 16 x 16 and 16 x 8 small whole numbers, loaded as the kernels do it and multiplied.
 // The result is found where the instruction set says each lane has it.
 __global__ void multiply_one_tile(const std::uint16_t* a, const std::uint16_t* b_turned,

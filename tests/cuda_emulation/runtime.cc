@@ -22,7 +22,9 @@
 
 struct CUevent_st {
   std::uint64_t recorded = 0, done = 0;  // how many times
-  CUstream_st* stream = nullptr;         // that recorded it last
+  std::vector<double> times;             // of the device, by record
+  bool timed = false;
+  CUstream_st* stream = nullptr;  // that recorded it last
   bool live = true;
 };
 
@@ -32,11 +34,21 @@ emulation::Index3 &threadIdx = emulation::position().thread, &blockIdx = emulati
 namespace emulation {
 namespace {
 
+// Of a device of this decade, about.
+constexpr double kLaunchSeconds = 2e-6, kThreadSeconds = 5e-12;
+constexpr double kBusBandwidth = 40e9, kMemoryBandwidth = 2e12;  // bytes per second
+
+// Time on the device is reckoned, not measured: an operation begins when the one before it on its stream and
+// all that it waits for have ended, not before it was asked for, and takes what a device of its kind might
+// take. So times are the same whatever order the seed draws.
 struct Operation {
   std::function<void()> run;              // a kernel, a copy, an event that is recorded
+  double seconds = 0;                     // that it takes
+  std::string name = {};                  // under which busy_seconds() counts it
   CUevent_st* wait_for = nullptr;         // or: waits until this one
   std::uint64_t wait_for_record = 0;      // has been done so many times
   std::function<bool()> ready = nullptr;  // or: runs when this says so, which may take other processes
+  double asked_for = 0;                   // when, by the host's clock
 };
 
 struct Allocation {
@@ -49,6 +61,7 @@ struct Allocation {
 }  // namespace emulation
 
 struct CUstream_st {
+  double clock = 0;  // when all that it did had ended
   std::deque<emulation::Operation> waiting;
   bool live = true;
 };
@@ -66,6 +79,8 @@ struct Device {
   std::map<const void*, std::size_t> shared_bytes;  // by kernel, where it was asked for
   const char* next_name = "kernel";
   int allocated = 0, open = 0;
+  double host_clock = 0;  // moves when the host waits for the device
+  std::map<std::string, double> busy;
   cudaError_t last_error = cudaSuccess;
 };
 
@@ -162,10 +177,14 @@ void run_first(CUstream_st& stream) {
   stream.waiting.pop_front();
   if (operation.wait_for != nullptr) {
     run_until(*operation.wait_for, operation.wait_for_record);
+    if (operation.wait_for->done >= operation.wait_for_record)
+      stream.clock = std::max(stream.clock, operation.wait_for->times[operation.wait_for_record - 1]);
     return;
   }
   if (!device().faults.empty()) return;  // a device that failed does nothing more
   watch_accesses();                      // a kernel may use shared memory alone
+  stream.clock = std::max(stream.clock, operation.asked_for) + operation.seconds;
+  if (!operation.name.empty()) device().busy[operation.name] += operation.seconds;
   open_all();
   operation.run();
   close_all();
@@ -205,6 +224,7 @@ cudaError_t queue(cudaStream_t stream, Operation operation) {
   if (!is_live(stream))
     return refuse(cudaErrorInvalidResourceHandle,
                   "work on a stream that is none: the default stream is not used here");
+  operation.asked_for = device().host_clock;
   stream->waiting.push_back(std::move(operation));
   work_a_little();
   return device().faults.empty() ? cudaSuccess : cudaErrorLaunchFailure;
@@ -280,15 +300,22 @@ int reset() {
   return forgotten;
 }
 
+double busy_seconds(const std::string& name) {
+  double sum = 0;
+  for (const auto& [of, seconds] : device().busy)
+    if (name.empty() || of == name) sum += seconds;
+  return sum;
+}
+
 bool lies_in_device(const void* from, std::size_t bytes) {
   return lies_in(from, bytes, false);
 }
-cudaError_t queue_work(cudaStream_t stream, std::function<void()> work) {
-  return queue(stream, {std::move(work)});
+cudaError_t queue_work(cudaStream_t stream, const char* name, double seconds, std::function<void()> work) {
+  return queue(stream, {std::move(work), kLaunchSeconds + seconds, name});
 }
 
 cudaError_t queue_work_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> work) {
-  return queue(stream, {std::move(work), nullptr, 0, std::move(ready)});
+  return queue(stream, {std::move(work), kLaunchSeconds, "ranks", nullptr, 0, std::move(ready)});
 }
 void with_memory_open(const std::function<void()>& body) {
   open_all();
@@ -353,8 +380,9 @@ cudaError_t queue_launch(const void* kernel, const cudaLaunchConfig_t& config, c
     if (const std::string wrong = wrong_in(arguments[i], i); !wrong.empty())
       return refuse(cudaErrorInvalidValue, name + ": " + wrong);
   const LaunchShape shape{{g.x, g.y, g.z}, {b.x, b.y, b.z}, config.dynamicSmemBytes};
-  return queue(config.stream,
-               {[name, shape, thread = std::move(thread)] { run_kernel(name, shape, thread); }});
+  const double threads = 1.0 * g.x * g.y * g.z * b.x * b.y * b.z;
+  return queue(config.stream, {[name, shape, thread = std::move(thread)] { run_kernel(name, shape, thread); },
+                               kLaunchSeconds + threads * kThreadSeconds, name});
 }
 
 }  // namespace emulation
@@ -418,13 +446,23 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     return emulation::refuse(
         cudaErrorInvalidValue,
         "a copy beyond memory, or of host memory that is not pinned, or of another kind than it says");
-  return emulation::queue(stream, {[=] { std::memmove(to, from, bytes); }});
+  const bool over_bus = to_host || from_host;
+  return emulation::queue(stream, {[=] { std::memmove(to, from, bytes); },
+                                   emulation::kLaunchSeconds +
+                                       static_cast<double>(bytes) / (over_bus ? emulation::kBusBandwidth
+                                                                              : emulation::kMemoryBandwidth),
+                                   to_host     ? "copy out"
+                                   : from_host ? "copy in"
+                                               : "copy"});
 }
 
 cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t stream) {
   if (!emulation::lies_in(to, bytes, false))
     return emulation::refuse(cudaErrorInvalidValue, "cudaMemsetAsync beyond device memory");
-  return emulation::queue(stream, {[=] { std::memset(to, byte, bytes); }});
+  return emulation::queue(
+      stream,
+      {[=] { std::memset(to, byte, bytes); },
+       emulation::kLaunchSeconds + static_cast<double>(bytes) / emulation::kMemoryBandwidth, "memset"});
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -441,15 +479,26 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (!emulation::is_live(stream)) return emulation::refuse(cudaErrorInvalidResourceHandle, "no such stream");
   emulation::run_all(*stream);
+  device().host_clock = std::max(device().host_clock, stream->clock);
   return device().faults.empty() ? cudaSuccess : cudaErrorLaunchFailure;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (!emulation::is_live(stream)) return emulation::refuse(cudaErrorInvalidResourceHandle, "no such stream");
+  for (std::uint64_t n = device().rng.below(4); !stream->waiting.empty() && n > 0; --n)
+    emulation::try_step(*stream);
+  if (!device().faults.empty()) return cudaErrorLaunchFailure;
+  if (!stream->waiting.empty()) return cudaErrorNotReady;
+  device().host_clock = std::max(device().host_clock, stream->clock);
+  return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!emulation::is_live(event)) return emulation::refuse(cudaErrorInvalidResourceHandle, "no such event");
   if (event->recorded == 0) return cudaSuccess;
-  return emulation::queue(stream, {nullptr, event, event->recorded, nullptr});
+  return emulation::queue(stream, {nullptr, 0, {}, event, event->recorded, nullptr});
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   device().events.push_back(std::make_unique<CUevent_st>());
+  device().events.back()->timed = (flags & cudaEventDisableTiming) == 0;
   *event = device().events.back().get();
   return cudaSuccess;
 }
@@ -462,7 +511,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (!emulation::is_live(event)) return emulation::refuse(cudaErrorInvalidResourceHandle, "no such event");
   const std::uint64_t record = ++event->recorded;
   event->stream = stream;
-  return emulation::queue(stream, {[=] { event->done = record; }});
+  event->times.resize(record, 0);
+  return emulation::queue(stream, {[=] {
+                            event->done = record;
+                            event->times[record - 1] = stream->clock;
+                          }});
 }
 // Answers at once: the device may have done nothing, something or all since the last question.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -470,10 +523,26 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   for (std::uint64_t n = device().rng.below(4); event->done < event->recorded && n > 0; --n)
     emulation::try_step(*event->stream);
   if (!device().faults.empty()) return cudaErrorLaunchFailure;
-  return event->done < event->recorded ? cudaErrorNotReady : cudaSuccess;
+  if (event->done < event->recorded) return cudaErrorNotReady;
+  if (event->recorded > 0) device().host_clock = std::max(device().host_clock, event->times.back());
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = 0;
+  for (const cudaEvent_t event : {begin, end}) {
+    if (!emulation::is_live(event) || !event->timed || event->recorded == 0)
+      return emulation::refuse(cudaErrorInvalidResourceHandle,
+                               "the time of an event that is none, takes no time or was never recorded");
+    if (event->done < event->recorded) return cudaErrorNotReady;
+  }
+  *milliseconds = static_cast<float>(1e3 * (end->times.back() - begin->times.back()));
+  return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (!emulation::is_live(event)) return emulation::refuse(cudaErrorInvalidResourceHandle, "no such event");
-  if (event->recorded > 0) emulation::run_until(*event, event->recorded);
+  if (event->recorded > 0) {
+    emulation::run_until(*event, event->recorded);
+    device().host_clock = std::max(device().host_clock, event->times.back());
+  }
   return device().faults.empty() ? cudaSuccess : cudaErrorLaunchFailure;
 }

@@ -1,0 +1,161 @@
+// States that are sent ahead, as they are stored: the same bits as states that came as fp32 when they were
+// wanted, whatever was sent ahead and for nothing.
+
+#include <cstring>
+
+#include "draft/golden_checks_test.h"
+#include "ops/device_test.h"
+#include "ops/stored_states.h"
+#include "tensor/dtype.h"
+#include "tensor/float8.h"
+
+namespace eaglet {
+namespace {
+
+using test::accelerator;
+
+// The states of a golden file as a store would keep them, and what these are as fp32.
+class Stored : public StateRows {
+ public:
+  Stored(const golden::Golden& g, StateForm form) : form_(form), rows_(g.input_ids.size()) {
+    keep(g.aux, g.weights.config.target_hidden, &aux_);
+    keep(g.last, g.weights.config.target_hidden, &last_);
+  }
+  Status read_aux(std::int64_t first, std::int64_t n, float* to) override { return copy(aux_, first, n, to); }
+  Status read_last(std::int64_t first, std::int64_t n, float* to) override {
+    return copy(last_, first, n, to);
+  }
+  StateForm form() const override { return form_; }
+  Status read_stored(bool captured, std::int64_t first, std::int64_t n, const StoredRowsTo& to) override {
+    if (fails) return Status(StatusCode::kDataLoss, "a page of the store is gone");
+    const States& from = captured ? aux_ : last_;
+    const std::size_t row_bytes = from.bytes.size() / rows_;
+    std::memcpy(to.numbers, from.bytes.data() + static_cast<std::size_t>(first) * row_bytes,
+                static_cast<std::size_t>(n) * row_bytes);
+    for (std::int64_t layer = 0; form_ == StateForm::kFp8 && layer < from.layers; ++layer)
+      for (std::int64_t row = 0; row < n; ++row)
+        to.scales[layer * to.scales_ld + row] =
+            from.scales[static_cast<std::size_t>((first + row) * from.layers + layer)];
+    return {};
+  }
+  const std::vector<float>& aux() const { return aux_.widened; }
+  const std::vector<float>& last() const { return last_.widened; }
+  bool fails = false;
+
+ private:
+  struct States {
+    std::int64_t layers = 0;
+    std::vector<std::byte> bytes;
+    std::vector<float> scales;  // [rows, layers]
+    std::vector<float> widened;
+  };
+  void keep(const std::vector<float>& from, std::int64_t hidden, States* to) {
+    to->layers = static_cast<std::int64_t>(from.size() / rows_) / hidden;
+    to->bytes.resize(from.size() * static_cast<std::size_t>(bytes_of_number(form_)));
+    to->widened.resize(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const bool new_row = i % static_cast<std::size_t>(hidden) == 0;
+      if (new_row) to->scales.push_back(0.01f + 0.001f * static_cast<float>(to->scales.size() % 7));
+      const float scale = to->scales.back();
+      if (form_ == StateForm::kFp8) {
+        const std::uint8_t byte = f32_to_f8e4m3(from[i] / scale);
+        to->bytes[i] = static_cast<std::byte>(byte);
+        to->widened[i] = bf16_to_f32(f32_to_bf16(f8e4m3_table()[byte] * scale));
+      } else {
+        const std::uint16_t bits = f32_to_bf16(from[i]);
+        std::memcpy(to->bytes.data() + 2 * i, &bits, 2);
+        to->widened[i] = bf16_to_f32(bits);
+      }
+    }
+  }
+  Status copy(const States& from, std::int64_t first, std::int64_t n, float* to) const {
+    const auto width = static_cast<std::int64_t>(from.widened.size() / rows_);
+    std::copy_n(from.widened.begin() + first * width, n * width, to);
+    return {};
+  }
+  const StateForm form_;
+  const std::size_t rows_;
+  States aux_, last_;
+};
+
+class StateFeedOnDevice : public test::OnDevice {
+ protected:
+  const golden::Golden g_ = golden::load(EAGLET_TESTDATA "/golden/eagle3_decay_ttt5.safetensors");
+
+  std::unique_ptr<DraftModel> model(StateForm form, std::int64_t chunk_rows) const {
+    TttOptions options = g_.options;
+    options.chunk_rows = chunk_rows;
+    options.states = form;
+    options.row_sampling = 0.7;
+    auto made = DraftModel::create(g_.weights, g_.verifier(), options, g_.inputs().rows, true, accelerator());
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return std::move(*made);
+  }
+  DraftInputs in_memory(const Stored& states) const {
+    DraftInputs inputs = g_.inputs();
+    inputs.aux_hidden_states = states.aux().data();
+    inputs.last_hidden_states = states.last().data();
+    return inputs;
+  }
+  DraftInputs as_stored(Stored& states) const {
+    DraftInputs inputs = g_.inputs();
+    inputs.aux_hidden_states = inputs.last_hidden_states = nullptr;
+    inputs.states = &states;
+    return inputs;
+  }
+  static std::vector<float> gradients(DraftModel& model, const DraftInputs& inputs, std::uint64_t seed) {
+    model.set_sampling_seed(seed);
+    const auto sums = model.step(inputs, true);
+    EXPECT_TRUE(sums.ok()) << sums.status().message();
+    return model.gradients().to_host();
+  }
+};
+
+TEST_F(StateFeedOnDevice, StoredStatesSentAheadGiveTheBitsOfFp32) {
+  for (const StateForm form : {StateForm::kBF16, StateForm::kFp8})
+    for (const std::int64_t chunk_rows : {5, 11, 1000}) {
+      SCOPED_TRACE(testing::Message() << bytes_of_number(form) << " bytes, chunks of " << chunk_rows);
+      Stored states(g_, form), again(g_, form);
+      const auto plain = model(StateForm::kF32, chunk_rows), ahead = model(form, chunk_rows);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        const std::vector<float> want = gradients(*plain, in_memory(states), step);
+        EXPECT_EQ(gradients(*ahead, as_stored(step % 2 == 0 ? states : again), step), want);
+        ahead->look_ahead(as_stored(step % 2 == 0 ? again : states), step + 1);
+      }
+    }
+}
+
+// What was sent ahead for nothing does not come into another step: another batch, other rows of it, a step
+// that only measures, a step that failed.
+TEST_F(StateFeedOnDevice, WhatWasSentForNothingIsForgotten) {
+  Stored states(g_, StateForm::kBF16), other(g_, StateForm::kFp8);
+  const auto plain = model(StateForm::kF32, 7), ahead = model(StateForm::kBF16, 7);
+  const std::vector<float> want = gradients(*plain, in_memory(states), 1);
+  ahead->look_ahead(as_stored(other), 1);
+  EXPECT_EQ(gradients(*ahead, as_stored(states), 1), want);
+  ahead->look_ahead(as_stored(states), 2);  // draws other rows
+  EXPECT_EQ(gradients(*ahead, as_stored(states), 1), want);
+  ahead->look_ahead(as_stored(states), 1);
+  const auto measured = ahead->step(in_memory(other), false);
+  ASSERT_TRUE(measured.ok()) << measured.status().message();
+  EXPECT_EQ(measured->depth[0].loss, plain->step(in_memory(other), false)->depth[0].loss);
+  EXPECT_EQ(gradients(*ahead, as_stored(states), 1), want);
+  states.fails = true;
+  ahead->look_ahead(as_stored(states), 1);  // told by the step
+  EXPECT_EQ(ahead->step(as_stored(states), true).status().code(), StatusCode::kDataLoss);
+  states.fails = false;
+  EXPECT_EQ(gradients(*ahead, as_stored(states), 1), want);
+}
+
+// Memory was taken for smaller forms: they come the old way.
+TEST_F(StateFeedOnDevice, StatesLargerThanTheirSlotStillCome) {
+  Stored states(g_, StateForm::kBF16);
+  const auto plain = model(StateForm::kF32, 1000), small = model(StateForm::kFp8, 1000);
+  const std::vector<float> want = gradients(*plain, in_memory(states), 1);
+  EXPECT_EQ(gradients(*small, as_stored(states), 1), want);
+  EXPECT_EQ(gradients(*small, in_memory(states), 1), want);
+  EXPECT_LT(small->memory_bytes(), plain->memory_bytes());
+}
+
+}  // namespace
+}  // namespace eaglet
