@@ -230,7 +230,7 @@ Status wait_for_run(const WaitFlags& flags, const Goal& goal, const monitor::Thr
   while (true) {
     if (!run.ok() || (run->sampler->series().views.empty() == false && !run->sampler->alive())) {
       const bool had = run.ok();
-      auto again = open_run(flags.target);  // it may start later, or start again
+      auto again = open_run(flags.target, flags.watch.gpu_metrics);  // it may start later, or start again
       if (again.ok() || !had) run = std::move(again);
       if (!run.ok() && run.status().code() != StatusCode::kNotFound) return run.status();
     }
@@ -288,6 +288,9 @@ Status run_wait(const WaitFlags& flags, Context& context) {
   EAGLET_ASSIGN_OR_RETURN(const monitor::Thresholds thresholds, read_watch_thresholds(flags.watch, nullptr));
   Waiting waiting(flags, context, seconds);
   if (goal.kind == Goal::Kind::kServer) return wait_for_server(flags, goal.states, &waiting, context);
+  if (goal.kind == Goal::Kind::kServer && !flags.watch.gpu_metrics.empty())
+    return Status(StatusCode::kUsage, "a server is asked, not its GPUs", "--gpu-metrics",
+                  "leave it out with --until " + flags.until);
   return wait_for_run(flags, goal, thresholds, &waiting, context);
 }
 

@@ -52,7 +52,8 @@ class Watcher {
     }
     interval_ = std::max(0.1, interval_);
     EAGLET_ASSIGN_OR_RETURN(
-        source_, open_verdicts(flags_.host, flags_.target, thresholds_, interval_, *context_.progress));
+        source_, open_verdicts(flags_.host, {flags_.target, flags_.watch.gpu_metrics, thresholds_}, interval_,
+                               *context_.progress));
     if (!flags_.history.empty()) {
       EAGLET_ASSIGN_OR_RETURN(history_file_, HistoryFile::open(flags_.history, &history_));
     }
@@ -340,12 +341,12 @@ Run add_watch(CLI::App& app) {
   app.add_option("--interval", flags->interval, "time between two looks")->type_name("DURATION");
   app.add_option("--for", flags->watch_for, "stop after that long")->type_name("DURATION");
   app.add_flag("--ascii", flags->ascii, "no characters beyond ASCII");
-  app.add_option("--compare", flags->compare, "two runs side by side")
-      ->excludes(host)
-      ->expected(2)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("RUN");
-  add_watch_options(app, flags->watch);
+  CLI::Option* compare = app.add_option("--compare", flags->compare, "two runs side by side")
+                             ->excludes(host)
+                             ->expected(2)
+                             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+                             ->type_name("RUN");
+  add_watch_options(app, flags->watch)->excludes(compare);
   return [flags](Context& context) { return run_watch(*flags, context); };
 }
 
