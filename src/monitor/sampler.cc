@@ -173,6 +173,9 @@ void Sampler::read_processes(RunView* view) {
 /// What costs more, every few seconds; what only a process that runs can change, when it ran.
 void Sampler::look_closer(const RunView& view, ProcessView* process, Known* known) {
   known->swap_bytes = reader_.swapped_bytes(process->pid);
+  if (const auto found = environment.find("CUDA_DEVICE_ORDER");
+      found != environment.end() && found->second == "PCI_BUS_ID")
+    own_devices_.numbered_by_bus();
   const bool ran = process->cpu_seconds != known->cpu_seconds || process->name != known->name;
   if (!ran && view.monotonic - known->looked_inside < kInsideEverySeconds) return;
   known->looked_inside = view.monotonic;
