@@ -209,6 +209,13 @@ void add_data(std::vector<Scenario>* all) {
 void add_learning(std::vector<Scenario>* all) {
   all->push_back(fault("MFU of 1 %", "warn, mfu", "mfu", Level::kWarn, 300, 30,
                        then_prints({.tokens_per_second = 600})));
+  Scenario apart = fault("a fifth of the tokens that the power pays for", "warn, mfu: power", "mfu",
+                         Level::kWarn, 300, 30, then_prints({.tokens_per_second = 10000}));
+  apart.named = [](const Verdict& v) {
+    return warned(v, "mfu", Level::kWarn) &&
+           reason_of(v, "mfu").find("less than the power") != std::string::npos;
+  };
+  all->push_back(apart);
   all->push_back(fault("a spike each 40 steps", "warn, spikes", "spikes", Level::kWarn, 300, 300,
                        [](double t, Second* s) {
                          const double noise = 0.02 * std::sin(12.9898 * t);

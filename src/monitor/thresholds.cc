@@ -51,6 +51,7 @@ const std::vector<ThresholdEntry>& threshold_entries() {
                                                   EAGLET_THRESHOLD(peak_tflops),
                                                   EAGLET_THRESHOLD(mfu_warn),
                                                   EAGLET_THRESHOLD(mfu_power_factor),
+                                                  EAGLET_THRESHOLD(mfu_power_remark),
                                                   EAGLET_THRESHOLD(data_size_warn),
                                                   EAGLET_THRESHOLD(cache_warn),
                                                   EAGLET_THRESHOLD(server_silent_seconds),

@@ -27,7 +27,8 @@ struct Thresholds {
   double run_wait_warn = 0.20, throttled_warn = 0.10;
   double memory_pressure_warn = 0.10;  // of the time something waits for memory to be freed
   double peak_tflops = 0;              // of one rank's device, for MFU; 0: by the device's name
-  double mfu_warn = 0.15, mfu_power_factor = 3;
+  double mfu_warn = 0.15;
+  double mfu_power_remark = 1.5, mfu_power_factor = 3;  // MFU and the power share apart by that factor
   double data_size_warn = 0.25;
   double cache_warn = 0.95;  // of a server's memory for keys and values, with requests that wait for it
   double server_silent_seconds = 15;
