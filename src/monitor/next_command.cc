@@ -5,8 +5,8 @@ namespace {
 
 struct Look {
   const char* judgement;
-  const char*
-      command;  // {pid} first rank, {log}, {config}, {output}: what is not known leaves the next row a try
+  const char* command;  // {pid} first rank, {log}, {config}, {output}, {data}: what is not known leaves the
+                        // next row a try
 };
 // What an engineer would type. Rows of one judgement stand in the order in which they are tried.
 constexpr Look kLooks[] = {
@@ -40,6 +40,8 @@ constexpr Look kLooks[] = {
     {"disk", "df -h {output}; du -sh {output}/* | sort -h | tail"},
     {"inodes", "df -i {output}"},
     {"packing", "grep -n -i -E 'pack|seq_len|batch' {config}"},
+    {"data_disk", "df -h {data}; du -sh {data}/* | sort -h | tail"},
+    {"data_inodes", "df -i {data}"},
     {"packing", "grep -n -i -E 'pack|seq.?len|batch' {log} | head"},
     {"declared", "grep -n . {config}"},
     {"steps", "grep -n -i -E 'step|epoch|batch|accum' {config}"},
@@ -84,13 +86,14 @@ std::string quoted(const std::string& path) {
 std::string next_command(const Judgement& judgement, const RunSeries& series, const Activity& activity) {
   const std::string pid = activity.ranks.empty() ? "" : std::to_string(activity.ranks.front().pid);
   const bool no_gpu = !activity.devices_known;
+  const std::string data = series.views.empty() ? "" : series.views.back().host.data_disk.path;
   for (const Look& look : kLooks) {
     if (judgement.name != look.judgement) continue;
     std::string command = look.command;
     if (no_gpu && command.rfind("nvidia-smi", 0) == 0) continue;
     if (replace(&command, "{pid}", pid) && replace(&command, "{log}", quoted(series.log_path)) &&
         replace(&command, "{config}", quoted(series.config_path)) &&
-        replace(&command, "{output}", quoted(series.output_dir)))
+        replace(&command, "{output}", quoted(series.output_dir)) && replace(&command, "{data}", quoted(data)))
       return command;
   }
   if (!series.live) return "eaglet doctor --all --snapshots FOLDERS";

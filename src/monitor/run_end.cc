@@ -24,6 +24,8 @@ std::string advice_for(const LogError& error) {
   if (error.kind == "device_error") return "look at dmesg for Xid; run once with CUDA_LAUNCH_BLOCKING=1";
   if (contains(error.text, "-9") || error.kind == "killed")
     return "killed from outside: dmesg -T | grep -i 'killed process' tells whether memory ran out";
+    if (const OtherHost& other = series_.other_host; !other.name.empty())
+      note("host", fmt::format("it ran on {}, as {} says", other.name, other.proof));
   return {};
 }
 
