@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Small real processes, each with one habit that a watcher must see through: one that only spins, one whose output stays in its buffer,
-a rank that nobody collects, one that writes a gigabyte, one that renames its log, two ranks of which one is stuck, a server with
-/metrics, one that is killed while somebody waits for it.
+a rank that nobody collects, one that writes a gigabyte, one that renames its log, two ranks of which one is stuck, two of three ranks,
+a server with /metrics, GPUs that only an exporter tells of, one that is killed while somebody waits for it.
 
 Thresholds are shortened; the rules are those of any run."""
 import http.server

@@ -14,6 +14,7 @@ constexpr Look kLooks[] = {
     {"server", "tail -20 {log}"},
     {"server", "ps -eo pid,stat,pcpu,etime,args --sort=-pcpu | head -20"},
     {"workers", "grep -n -i -E 'worker|killed|bus error' {log} | tail -5"},
+    {"log_error", "tail -50 {log}"},
     {"storage", "grep -E 'nfs|lustre|ceph|fuse' /proc/mounts; cat /proc/{pid}/stack"},
     {"log_deleted", "cat /proc/{pid}/fd/1 > saved.log"},
     {"power", "py-spy dump --pid {pid}"},
@@ -39,9 +40,9 @@ constexpr Look kLooks[] = {
     {"swap", "ps -eo rss,pid,args --sort=-rss | head -20"},
     {"disk", "df -h {output}; du -sh {output}/* | sort -h | tail"},
     {"inodes", "df -i {output}"},
-    {"packing", "grep -n -i -E 'pack|seq_len|batch' {config}"},
     {"data_disk", "df -h {data}; du -sh {data}/* | sort -h | tail"},
     {"data_inodes", "df -i {data}"},
+    {"packing", "grep -n -i -E 'pack|seq_len|batch' {config}"},
     {"packing", "grep -n -i -E 'pack|seq.?len|batch' {log} | head"},
     {"declared", "grep -n . {config}"},
     {"steps", "grep -n -i -E 'step|epoch|batch|accum' {config}"},
@@ -85,8 +86,8 @@ std::string quoted(const std::string& path) {
 
 std::string next_command(const Judgement& judgement, const RunSeries& series, const Activity& activity) {
   const std::string pid = activity.ranks.empty() ? "" : std::to_string(activity.ranks.front().pid);
-  const bool no_gpu = !activity.devices_known;
   const std::string data = series.views.empty() ? "" : series.views.back().host.data_disk.path;
+  const bool no_gpu = !activity.devices_known;
   for (const Look& look : kLooks) {
     if (judgement.name != look.judgement) continue;
     std::string command = look.command;

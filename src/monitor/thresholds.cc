@@ -80,6 +80,7 @@ const std::vector<ThresholdEntry>& threshold_entries() {
                                                   EAGLET_THRESHOLD(defunct_seconds),
                                                   EAGLET_THRESHOLD(rank_gone_seconds),
                                                   EAGLET_THRESHOLD(launch_core),
+                                                  EAGLET_THRESHOLD(error_seconds),
                                                   EAGLET_THRESHOLD(plateau_steps),
                                                   EAGLET_THRESHOLD(plateau_gain),
                                                   EAGLET_THRESHOLD(clip_share),

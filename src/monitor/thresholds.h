@@ -42,6 +42,7 @@ struct Thresholds {
   double growth_warn = 0.01, growth_seconds = 1800, energy_rise = 0.2;
   double defunct_seconds = 10;    // a parent collects its child within that
   double rank_gone_seconds = 15;  // ranks that end do not all end at once
+  double error_seconds = 15;      // so long an error is the log's last word before it is one
   double launch_core = 0.85;      // a rank that keeps one core this busy is bound by its own launches
   double plateau_steps = 1000, plateau_gain = 0.005, clip_share = 0.9;
   double alert_seconds = 600;  // so long an alert of the trainer's own code is news

@@ -105,6 +105,7 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
   append(&verdict.judgements, judge_host(whole));
   append(&verdict.judgements, judge_slow(whole));
   append(&verdict.judgements, judge_configuration(whole));
+  append(&verdict.judgements, judge_ranks(whole));
   append(&verdict.judgements, judge_data(whole));
   append(&verdict.judgements, judge_learning(whole));
   append(&verdict.judgements, judge_outcome(whole));
