@@ -153,8 +153,11 @@ std::string prometheus_text(const Verdict& v, const std::string& version) {
   devices("gpu_power_watts", "Power draw.", &DeviceActivity::power_w, 1);
   devices("gpu_memory_used_bytes", "Device memory in use.", &DeviceActivity::used_bytes, 1);
   page.begin("run_info", "gauge", "Constant 1; facts in labels.");
-  page.sample(1,
-              fmt::format(",version=\"{}\",phase=\"{}\"", escaped(version, true), phase_word(v.state.phase)));
+  std::string facts =
+      fmt::format(",version=\"{}\",phase=\"{}\"", escaped(version, true), phase_word(v.state.phase));
+  if (!std::isnan(v.ttt_steps)) facts += fmt::format(",ttt_steps=\"{:.0f}\"", v.ttt_steps);
+  if (!std::isnan(v.max_seq_len)) facts += fmt::format(",max_seq_len=\"{:.0f}\"", v.max_seq_len);
+  page.sample(1, facts);
   return page.take();
 }
 

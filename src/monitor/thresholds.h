@@ -9,7 +9,7 @@ namespace eaglet::monitor {
 
 /// Every number a judgement compares with. Starting values of ours; a settings file or --set changes them.
 struct Thresholds {
-  double window_seconds = 60;
+  double window_seconds = 60, slow_window_seconds = 300;
   double idle_busy_pct = 5, busy_pct = 90;
   double spin_r = 0.15, fill_r = 0.5;  // share of the power span above idle
   double idle_power_fraction = 0.10;   // of the limit, where no idle power was seen
