@@ -72,7 +72,8 @@ class Watcher {
     if (!status.ok()) return status;
     EAGLET_RETURN_IF_ERROR(write_files());
     last_words(live);
-    context_.verdict = watch_exit_code(monitor::verdict_exit_code(verdict_), flags_.watch);
+    context_.verdict = interrupted() ? 128 + interrupt_signal()
+                                     : watch_exit_code(monitor::verdict_exit_code(verdict_), flags_.watch);
     return {};
   }
 
@@ -300,6 +301,9 @@ Status run_compare(const WatchFlags& flags, const monitor::Thresholds& threshold
 Status run_watch(const WatchFlags& flags, Context& context) {
   EAGLET_ASSIGN_OR_RETURN(const monitor::Thresholds thresholds, read_watch_thresholds(flags.watch, nullptr));
   if (flags.compare.size() == 2) return run_compare(flags, thresholds, context);
+  if (!flags.compare.empty())
+    return Status(StatusCode::kUsage, "one run cannot be compared", "--compare",
+                  "eaglet watch --compare RUN_A RUN_B");
   if (flags.target.empty())
     return Status(StatusCode::kUsage, "nothing to watch", {},
                   "eaglet watch PID, RUN_DIR, LOG or NAME; or --compare RUN_A RUN_B");
