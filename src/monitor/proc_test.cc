@@ -370,6 +370,8 @@ TEST(ShmLeftovers, OnlyWhatNobodyMapsOrHasOpen) {
 TEST(Target, NothingOfThatName) {
   EXPECT_EQ(resolve_target("999999999", ProcReader()).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(resolve_target("no-run-is-called-so-7f3a", ProcReader()).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(resolve_target("/dev/null", ProcReader()).status().code(), StatusCode::kUsage)
+      << "half of all processes have it open";
 }
 
 TEST(Orphans, AWorkerWhoseRunDiedIsFoundAndEndedByItsRunId) {

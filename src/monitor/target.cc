@@ -214,6 +214,7 @@ Result<Target> by_name(const std::string& text, const ProcReader& reader) {
 
 Result<Target> resolve_target(const std::string& text, const ProcReader& reader) {
   Result<Target> found = Status();
+  std::error_code error;
   if (const auto pid = whole_number(text); pid && text.find_first_not_of("0123456789") == std::string::npos) {
     if (!reader.basics(*pid))
       return Status(StatusCode::kNotFound, "there is no process " + text, {},
@@ -226,6 +227,9 @@ Result<Target> resolve_target(const std::string& text, const ProcReader& reader)
     found = by_address(text, reader);
   } else if (is_directory(text)) {
     found = by_directory(text, reader);
+  } else if (path_exists(text) && !std::filesystem::is_regular_file(text, error)) {
+    return Status(StatusCode::kUsage, "it is neither a directory nor a file that keeps what is written", text,
+                  "give a process id, a run directory or a log file");
   } else if (path_exists(text) && text.ends_with(".db")) {
     found = by_tracker(text, reader);
   } else if (path_exists(text)) {
