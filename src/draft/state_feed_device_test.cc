@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "draft/golden_checks_test.h"
+#include "draft/state_feed.h"
 #include "ops/device_test.h"
 #include "ops/stored_states.h"
 #include "tensor/dtype.h"
@@ -17,7 +18,9 @@ using test::accelerator;
 // The states of a golden file as a store would keep them, and what these are as fp32.
 class Stored : public StateRows {
  public:
-  Stored(const golden::Golden& g, StateForm form) : form_(form), rows_(g.input_ids.size()) {
+  /// `times` the file's states.
+  Stored(const golden::Golden& g, StateForm form, float times = 1)
+      : form_(form), rows_(g.input_ids.size()), times_(times) {
     keep(g.aux, g.weights.config.target_hidden, &aux_);
     keep(g.last, g.weights.config.target_hidden, &last_);
   }
@@ -58,11 +61,11 @@ class Stored : public StateRows {
       if (new_row) to->scales.push_back(0.01f + 0.001f * static_cast<float>(to->scales.size() % 7));
       const float scale = to->scales.back();
       if (form_ == StateForm::kFp8) {
-        const std::uint8_t byte = f32_to_f8e4m3(from[i] / scale);
+        const std::uint8_t byte = f32_to_f8e4m3(times_ * from[i] / scale);
         to->bytes[i] = static_cast<std::byte>(byte);
         to->widened[i] = bf16_to_f32(f32_to_bf16(f8e4m3_table()[byte] * scale));
       } else {
-        const std::uint16_t bits = f32_to_bf16(from[i]);
+        const std::uint16_t bits = f32_to_bf16(times_ * from[i]);
         std::memcpy(to->bytes.data() + 2 * i, &bits, 2);
         to->widened[i] = bf16_to_f32(bits);
       }
@@ -75,6 +78,7 @@ class Stored : public StateRows {
   }
   const StateForm form_;
   const std::size_t rows_;
+  const float times_;
   States aux_, last_;
 };
 
@@ -128,7 +132,7 @@ TEST_F(StateFeedOnDevice, StoredStatesSentAheadGiveTheBitsOfFp32) {
 // What was sent ahead for nothing does not come into another step: another batch, other rows of it, a step
 // that only measures, a step that failed.
 TEST_F(StateFeedOnDevice, WhatWasSentForNothingIsForgotten) {
-  Stored states(g_, StateForm::kBF16), other(g_, StateForm::kFp8);
+  Stored states(g_, StateForm::kBF16), other(g_, StateForm::kBF16, 0.5f);
   const auto plain = model(StateForm::kF32, 7), ahead = model(StateForm::kBF16, 7);
   const std::vector<float> want = gradients(*plain, in_memory(states), 1);
   ahead->look_ahead(as_stored(other), 1);
@@ -145,6 +149,83 @@ TEST_F(StateFeedOnDevice, WhatWasSentForNothingIsForgotten) {
   EXPECT_EQ(ahead->step(as_stored(states), true).status().code(), StatusCode::kDataLoss);
   states.fails = false;
   EXPECT_EQ(gradients(*ahead, as_stored(states), 1), want);
+}
+
+// As many rows, of them one another.
+TEST_F(StateFeedOnDevice, ALotIsKnownByItsRows) {
+  Stored states(g_, StateForm::kBF16);
+  TttOptions options = g_.options;
+  options.states = StateForm::kBF16;
+  const auto made = [&] {
+    return std::move(
+        *DraftModel::create(g_.weights, g_.verifier(), options, g_.inputs().rows, true, accelerator()));
+  };
+  const auto plain = made(), ahead = made();
+  const auto first = std::find(g_.document_ids.begin(), g_.document_ids.end(), g_.document_ids[0]);
+  const auto begin = static_cast<std::size_t>(first - g_.document_ids.begin());
+  std::size_t end = begin;
+  while (end < g_.document_ids.size() && g_.document_ids[end] == g_.document_ids[begin]) ++end;
+  ASSERT_GE(end - begin, 5u);
+  std::vector<std::uint8_t> mask(g_.loss_mask.size(), 0), shifted = mask;
+  mask[end - 1] = shifted[end - 1] = mask[begin + 2] = shifted[begin + 1] = 1;
+  DraftInputs inputs = as_stored(states), other = inputs;
+  inputs.loss_mask = mask.data();
+  other.loss_mask = shifted.data();
+  const std::vector<float> want = gradients(*plain, inputs, 0);
+  ahead->look_ahead(other, 0);
+  EXPECT_EQ(gradients(*ahead, inputs, 0), want);
+}
+
+// More than a pinned half takes, its parts one after another, the scales behind them.
+TEST_F(StateFeedOnDevice, ALargeLotGoesInParts) {
+  constexpr std::int64_t kRows = 40, kLayers = 2, kHidden = 120000;
+  class Large : public StateRows {
+   public:
+    static std::uint8_t number(std::int64_t row, std::int64_t i) {
+      return static_cast<std::uint8_t>((row * 31 + i * 7 + i / 1000) % 0x70);
+    }
+    static float scale(std::int64_t row, std::int64_t layer) {
+      return 0.5f + static_cast<float>(row * kLayers + layer);
+    }
+    Status read_aux(std::int64_t, std::int64_t, float*) override { return no_floats(); }
+    Status read_last(std::int64_t, std::int64_t, float*) override { return no_floats(); }
+    StateForm form() const override { return StateForm::kFp8; }
+    Status read_stored(bool, std::int64_t first, std::int64_t n, const StoredRowsTo& to) override {
+      auto* numbers = static_cast<std::uint8_t*>(to.numbers);
+      for (std::int64_t row = 0; row < n; ++row) {
+        for (std::int64_t i = 0; i < kLayers * kHidden; ++i)
+          numbers[row * kLayers * kHidden + i] = number(first + row, i);
+        for (std::int64_t layer = 0; layer < kLayers; ++layer)
+          to.scales[layer * to.scales_ld + row] = scale(first + row, layer);
+      }
+      return {};
+    }
+
+   private:
+    static Status no_floats() { return Status(StatusCode::kInternal, "not as fp32"); }
+  };
+  Large states;
+  const auto feed =
+      draft_core::StateFeed::open(accelerator(), {kLayers, kHidden, StateForm::kFp8, kRows, kRows});
+  ASSERT_TRUE(feed.ok()) << feed.status().message();
+  const std::vector<std::int32_t> documents(kRows + 3, 0);
+  std::vector<std::int32_t> rows;
+  for (std::int32_t row = 3; row < kRows + 3; ++row) rows.push_back(row);
+  DraftInputs inputs;
+  inputs.document_ids = documents.data();
+  inputs.states = &states;
+  PlacedArray<float> to;
+  ASSERT_TRUE(to.take(kRows * kLayers * kHidden, accelerator()).ok());
+  const auto fetched = (*feed)->fetch(inputs, rows, kRows, true, to.data());
+  ASSERT_TRUE(fetched.ok() && *fetched);
+  const std::vector<float> values = to.to_host();
+  for (std::int64_t row = 0; row < kRows; ++row)
+    for (std::int64_t i = 0; i < kLayers * kHidden; i += 97) {
+      const float scale = Large::scale(row + 3, i / kHidden);
+      ASSERT_EQ(values[static_cast<std::size_t>(row * kLayers * kHidden + i)],
+                bf16_to_f32(f32_to_bf16(f8e4m3_table()[Large::number(row + 3, i)] * scale)))
+          << row << " " << i;
+    }
 }
 
 // Memory was taken for smaller forms: they come the old way.
