@@ -64,7 +64,8 @@ TEST(TrainCommand, TellsWhatWasAskedOfARunThatIsGone) {
   put(dir + "/run.yaml", "train:\n  max_seq_len: 4096\n");
   put(dir + "/train.log", "step=1 loss=7\n");
   put(dir + "/train_command.txt",
-      "# 2026-03-04, commit abc, world size 4\n# torch 2.14\npython train.py --max-seq-len 8192 \\\n  --lr "
+      "# 2026-03-04, commit abc, before: --lr 5e-5\n# torch 2.14\npython train.py --max-seq-len 8192 \\\n  "
+      "--lr "
       "1e-4\n");
   Target target;
   find_files_in(dir, &target);
