@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import toy_target
+from store_records import read_records
 
 EAGLET = os.environ["EAGLET"]
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
@@ -43,20 +43,7 @@ def command(root, store, documents="documents", *more):
 
 def read_store(directory):
     """{id: the bytes of its record}"""
-    documents = {}
-    for name in sorted(n for n in os.listdir(directory) if n.endswith(".shard")):
-        with open(f"{directory}/{name}", "rb") as file:
-            data = file.read()
-        at, end = struct.unpack_from("<I", data, 12)[0], struct.unpack_from("<Q", data, len(data) - 32)[0]
-        while at < end:
-            record_bytes, = struct.unpack_from("<Q", data, at + 8)
-            tokens, = struct.unpack_from("<I", data, at + 48)
-            name_bytes, = struct.unpack_from("<H", data, at + 60)
-            key = data[at + 64 + 5 * tokens:at + 64 + 5 * tokens + name_bytes].decode()
-            assert key not in documents, f"{key} is there twice"
-            documents[key] = data[at:at + record_bytes]
-            at += record_bytes
-    return documents
+    return {key: record for key, (record, _) in read_records(directory).items()}
 
 
 def same_as_one(root):

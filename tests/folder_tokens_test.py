@@ -239,6 +239,7 @@ def what_does_not_belong(root):
         refused(run("generate", "--model", folder, "--prompts", prompts, "--output", answers), code, *words)
 
     refusal(toy_folder(root, "small", vocab=600), "does not belong to this model: it has 640 tokens, the embeddings 600")
+    refusal(toy_folder(root, "large", vocab=4000), "does not belong to this model: it has 640 tokens, the embeddings 4000 rows, 3360 more")
     folder = toy_folder(root, "wrong")
     config = json.load(open(f"{folder}/config.json", encoding="utf-8"))
     write(f"{folder}/config.json", {**config, "eos_token_id": 650})

@@ -16,6 +16,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import latent_gguf
 import toy_target
+from store_records import read_records
 
 EAGLET, SOURCE = os.environ["EAGLET"], os.environ["EAGLET_SOURCE"]
 TARGETS = f"{SOURCE}/testdata/golden_targets"
@@ -43,18 +44,9 @@ def extract(model, conversations, out, *more):
 def read_store(directory):
     """{id: states as floats}"""
     documents = {}
-    for name in sorted(n for n in os.listdir(directory) if n.endswith(".shard")):
-        with open(f"{directory}/{name}", "rb") as file:
-            data = file.read()
-        at, end = struct.unpack_from("<I", data, 12)[0], struct.unpack_from("<Q", data, len(data) - 32)[0]
-        while at < end:
-            record_bytes, _, _, _, states_bytes, tokens, _, _, name_bytes = struct.unpack_from("<QQQQQIIIH", data, at + 8)
-            meta = at + 64
-            key = data[meta + 5 * tokens:meta + 5 * tokens + name_bytes].decode()
-            states = meta + (5 * tokens + name_bytes + 63) // 64 * 64
-            words = struct.unpack_from(f"<{states_bytes // 2}H", data, states)
-            documents[key] = struct.unpack(f"<{len(words)}f", struct.pack(f"<{len(words)}I", *(w << 16 for w in words)))
-            at += record_bytes
+    for key, (_, states) in read_records(directory).items():
+        words = struct.unpack(f"<{len(states) // 2}H", states)
+        documents[key] = struct.unpack(f"<{len(words)}f", struct.pack(f"<{len(words)}I", *(w << 16 for w in words)))
     return documents
 
 

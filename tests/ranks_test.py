@@ -90,8 +90,8 @@ def same_curve(root, ranks):
     return worst
 
 
-def same_checkpoint(root, a, b):
-    a, b = (f"{root}/{name}/checkpoints/step-{STEPS - 1:06d}" for name in (a, b))
+def same_checkpoint(root, a, b, step=STEPS - 1):
+    a, b = (f"{root}/{name}/checkpoints/step-{step:06d}" for name in (a, b))
     files = sorted(os.listdir(a))
     assert files == sorted(os.listdir(b)) and "optimizer.safetensors" in files, files
     for file in files:

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import toy_target
@@ -143,6 +144,28 @@ def human_output(root, draft):
     assert listing.count("  loaded ") == 13 and "optimizer" not in listing, listing
 
 
+def killed_while_measuring(root, draft):
+    """The GGUF that is made for the measurement is gone from the folder as soon as it is loaded."""
+    work = f"{root}/killed"
+    os.makedirs(work)
+    process = subprocess.Popen([EAGLET, "evaluate", "--draft", draft, "--model", f"{root}/toy.gguf", "--serve", "--serve-type", "as-is",
+                                "--conversations", f"{root}/answers.jsonl", "--draft-lengths", ",".join(str(n) for n in range(1, 17)),
+                                "--max-prompts", "0", "--work-dir", work, "--threads", "1"], env=ENVIRONMENT,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    made = False
+    while process.poll() is None:
+        there = any(name.endswith(".gguf") for name in os.listdir(work))
+        if made and not there:
+            time.sleep(0.3)  # all that is behind the measurement takes less
+            break
+        made = made or there
+        time.sleep(0.001)
+    assert made and process.poll() is None, "the draft lay there until the end"
+    process.kill()
+    process.wait()
+    assert os.listdir(work) == [], os.listdir(work)
+
+
 def bad_input(root, draft):
     model, rows = f"{root}/toy.gguf", f"{root}/answers.jsonl"
     serve = ("--model", model, "--serve", "--serve-type", "as-is", "--conversations", rows)
@@ -188,6 +211,7 @@ if __name__ == "__main__":
         human_output(directory, checkpoint)
         in_our_own_engine(directory, checkpoint)
         speculators_layout(directory, checkpoint)
+        killed_while_measuring(directory, checkpoint)
         bad_input(directory, checkpoint)
     finally:
         shutil.rmtree(directory)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Small real processes, each with one habit that a watcher must see through: one that only spins, one whose output stays in its buffer,
-a rank that nobody collects, one that writes a gigabyte, one that renames its log, two ranks of which one is stuck, a server with
-/metrics, one that is killed while somebody waits for it.
+a rank that nobody collects, one that writes a gigabyte, one that renames its log, two ranks of which one is stuck, two of three ranks,
+a server with /metrics, GPUs that only an exporter tells of, one that is killed while somebody waits for it.
 
 Thresholds are shortened; the rules are those of any run."""
 import http.server
@@ -162,6 +162,71 @@ time.sleep(600)"""
         end(process)
 
 
+def test_a_rank_that_never_starts(root):
+    """Three were asked for here, two came: they wait for the third in their first collective, and nobody needs to wait for them."""
+    script = """import os, time
+for rank in '01':
+  if os.fork() == 0:
+    os.execvpe('python3', ['python3', '-c', 'import time; time.sleep(600)', '--rank', rank],
+               {**os.environ, 'RANK': rank, 'LOCAL_WORLD_SIZE': '3', 'WORLD_SIZE': '3'})
+time.sleep(600)"""
+    process = start(root, script)
+    try:
+        time.sleep(2)
+        wait = ["wait", str(process.pid), "--until", "first-step", "--for"]
+        done = run(*wait, "3s")
+        assert done.returncode == 1 and "ranks so far" not in done.stdout, "within the time to start nothing is wrong: " + done.stdout
+        begun = time.time()
+        done = run(*wait, "60s", "--set", "start_seconds=4")
+        assert done.returncode == 2 and "2 of 3 ranks after" in done.stdout and "never started" in done.stdout, (done.returncode, done.stdout)
+        assert time.time() - begun < 20, "it waited on"
+    finally:
+        end(process)
+
+
+class Gpus(http.server.BaseHTTPRequestHandler):
+    pid = 0
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        gpu = 'hostname="10.0.0.7",index="0",devicename="NVIDIA H200",uuid="GPU-a"'
+        body = "".join(f"{name}{{{gpu}}} {value}\n" for name, value in (
+            ("gpu_utilization_Percentage", 100), ("gpu_power_usage_W", 112), ("gpu_power_limit_W", 700), ("gpu_memory_used_MiB", 40000),
+            ("gpu_memory_total_MiB", 143771)))
+        body += f'process_gpu_memory_MiB{{{gpu},pid="{Gpus.pid}",username="me"}} 39000\n'
+        self.send_response(200 if self.path == "/metrics" else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+def test_gpus_by_an_exporter(root):
+    """Where no driver can be asked, somebody else's exporter tells how busy a board is, and how little it draws."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Gpus)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    process = start(root, "while True: pass")
+    Gpus.pid = process.pid
+    try:
+        for words in (["--gpu-metrics", url], ["--gpu-metrics", url + "/metrics"]):
+            verdict = json.loads(run("doctor", str(process.pid), "--for", "2s", "--json", *words).stdout)
+            assert [device["power_w"] for device in verdict["devices"]] == [112], verdict["devices"]
+            assert "busy at near-idle power" in judged(verdict, "power")["reason"], judged(verdict, "power")
+        told = run("watch", str(process.pid), "--once", "--json", env={**os.environ, "EAGLET_GPU_METRICS": url})
+        assert len(json.loads(told.stdout)["devices"]) == 1, told.stdout
+        for words, code in (([url + "/nothing"], 69), (["http://127.0.0.1:1"], 69), (["gpu7"], 64)):
+            done = run("doctor", str(process.pid), "--gpu-metrics", *words)
+            assert done.returncode == code and words[0] in done.stderr, (done.returncode, done.stderr)
+        assert run("doctor", "--snapshots", root, "--gpu-metrics", url).returncode == 64
+        assert run("wait", url, "--until", "server-ready", "--gpu-metrics", url).returncode == 64
+    finally:
+        end(process)
+        server.shutdown()
+        server.server_close()
+
+
 class Metrics(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
@@ -286,4 +351,5 @@ def test_what_a_dead_run_left_in_its_directory(root):
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests(globals(), alone="two_ranks"))
+    # Ranks are children of this script, and so part of the run that its made-up servers are.
+    sys.exit(run_tests(globals(), alone="rank"))

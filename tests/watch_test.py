@@ -405,6 +405,41 @@ def test_one_record_a_line_and_a_pager(root):
     assert code == 2 and text.startswith("EAGLET CRIT"), text
 
 
+def test_a_live_view_takes_keys_and_signals(root):
+    """Keys that are typed ahead are not lost; a signal leaves the terminal as it was and says so by the exit code."""
+    with open(f"{root}/r.log", "w", encoding="utf-8") as file:
+        file.writelines(f"step={i} loss={8 - 0.1 * i:.3f}\n" for i in range(20))
+
+    def live(keys, sent):
+        mine, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        process = subprocess.Popen([EAGLET, "watch", f"{root}/r.log"], stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, start_new_session=True,
+                                   env={**{k: v for k, v in os.environ.items() if k not in ("CI", "EAGLET_PROGRESS")}, "TERM": "xterm"})
+        os.close(theirs)
+        out = b""
+        try:
+            while piece := os.read(mine, 65536):
+                out += piece
+                if b"quit" in out and keys is not None:  # drawn: the last line says how to leave
+                    os.write(mine, keys)
+                    keys = None
+                    if sent:
+                        process.send_signal(sent)
+        except OSError:
+            pass
+        os.close(mine)
+        left = out.rfind(b"\x1b[?1049l") > out.rfind(b"\x1b[?1049h") >= 0 and out.rfind(b"\x1b[?25h") > out.rfind(b"\x1b[?25l")
+        assert left, "the terminal is not as it was"
+        return process.wait(30)
+
+    for keys in (b"q", b"gl+-? q", b"\x1b[A2q"):
+        assert live(keys, None) == 3, keys  # a log alone does not tell whether its run lives
+    assert live(b"", signal.SIGTERM) == 143
+    assert live(b"", signal.SIGINT) == 130
+    done = run("watch", "--compare", f"{root}/r.log")
+    assert done.returncode == 64 and "one run cannot be compared" in done.stderr, (done.returncode, done.stderr)
+
+
 def test_server_ready_climbs_the_ladder(root):
     asked = []
 

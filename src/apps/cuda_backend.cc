@@ -18,4 +18,12 @@ Result<std::unique_ptr<Accelerator>> open_cuda_backend(int number) {
   return device;
 }
 
+std::string cuda_backend_device_id(int number) {
+  return cuda_device_id(number);
+}
+
+Result<std::unique_ptr<DeviceRanks>> open_cuda_ranks(Comm& comm, const DeviceRanksOptions& options) {
+  return open_device_ranks(comm, options);
+}
+
 }  // namespace eaglet::apps

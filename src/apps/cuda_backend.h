@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "comm/device_ranks.h"
 #include "device/accelerator.h"
 
 namespace eaglet::apps {
@@ -17,5 +18,9 @@ std::string cuda_version();
 int usable_cuda_devices();
 /// Opens one and makes the ops run in its memory. kUnavailable.
 Result<std::unique_ptr<Accelerator>> open_cuda_backend(int number);
+/// Which device it is among all devices of all machines; "" when there is none.
+std::string cuda_backend_device_id(int number);
+/// open_device_ranks(), between the open devices of all ranks.
+Result<std::unique_ptr<DeviceRanks>> open_cuda_ranks(Comm& comm, const DeviceRanksOptions& options);
 
 }  // namespace eaglet::apps

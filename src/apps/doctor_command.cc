@@ -44,11 +44,12 @@ Status judge_living(const DoctorFlags& flags, const monitor::Thresholds& thresho
   EAGLET_ASSIGN_OR_RETURN(const double seconds, parse_duration(flags.sample_for));
   if (!flags.host.empty()) {
     EAGLET_ASSIGN_OR_RETURN(const monitor::Verdict verdict,
-                            judge_on_host(flags.host, flags.target, thresholds, seconds, *context.progress));
+                            judge_on_host(flags.host, {flags.target, flags.watch.gpu_metrics, thresholds},
+                                          seconds, *context.progress));
     print_verdict(flags, verdict, context);
     return {};
   }
-  EAGLET_ASSIGN_OR_RETURN(WatchedRun run, open_run(flags.target));
+  EAGLET_ASSIGN_OR_RETURN(WatchedRun run, open_run(flags.target, flags.watch.gpu_metrics));
   const double begin = monotonic_seconds();
   run.sampler->sample();
   context.progress->begin("look", static_cast<std::uint64_t>(seconds), "seconds");
@@ -162,18 +163,19 @@ Run add_doctor(CLI::App& app) {
   app.add_option("--peak", flags->peak,
                  "for MFU: TFLOP/s of one rank's device; or measure this machine's processors now")
       ->type_name("TFLOPS|measure");
-  app.add_option("--snapshots", flags->snapshots,
-                 "folders of saved views, oldest first; or one folder that holds them")
-      ->excludes(host)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->expected(1, -1)
-      ->type_name("DIR");
+  CLI::Option* snapshots =
+      app.add_option("--snapshots", flags->snapshots,
+                     "folders of saved views, oldest first; or one folder that holds them")
+          ->excludes(host)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+          ->expected(1, -1)
+          ->type_name("DIR");
   CLI::Option* nagios =
       app.add_flag("--nagios", flags->nagios, "one line with performance data, for Nagios and its like");
   app.add_flag("--plain", flags->plain, "one judgement a line, columns between tabs, for cut and awk")
       ->excludes(nagios);
   app.add_flag("--all", flags->all, "every judgement with its threshold");
-  add_watch_options(app, flags->watch);
+  add_watch_options(app, flags->watch)->excludes(snapshots);
   return [flags](Context& context) { return run_doctor(*flags, context); };
 }
 

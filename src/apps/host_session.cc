@@ -61,7 +61,7 @@ void tell(const Json& json) {
 }
 
 struct Request {
-  std::string command, target;
+  std::string command, target, gpu_metrics;
   double seconds = 10, interval = 1;
   monitor::Thresholds thresholds;
 };
@@ -75,6 +75,8 @@ Result<Request> read_request(const std::string& line) {
     return value.is_number() && value.get<double>() >= 0 ? std::min(value.get<double>(), 1e9) : standard;
   };
   Request request;
+  if (const Json url = json.value("gpu_metrics", Json(nullptr)); url.is_string())
+    request.gpu_metrics = url.get<std::string>();
   for (const auto& [name, to] : {std::pair{"command", &request.command}, {"target", &request.target}}) {
     const Json value = json.value(name, Json(nullptr));
     if (!value.is_string()) return wrong;
@@ -90,7 +92,7 @@ Result<Request> read_request(const std::string& line) {
 }
 
 Status work(const Request& request, Lease* lease) {
-  EAGLET_ASSIGN_OR_RETURN(WatchedRun run, open_run(request.target));
+  EAGLET_ASSIGN_OR_RETURN(WatchedRun run, open_run(request.target, request.gpu_metrics));
   std::map<std::string, std::int64_t> sent;
   const bool once = request.command == "doctor";
   const double begin = monotonic_seconds(), end = begin + (once ? request.seconds : 1e18);

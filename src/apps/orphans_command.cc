@@ -124,7 +124,7 @@ Json file_json(const monitor::FileLeftover& file) {
 Status run_orphans(const OrphanFlags& flags, Context& context) {
   const monitor::ProcReader reader;
   EAGLET_ASSIGN_OR_RETURN(const Files files, left_files(flags, reader));
-  const auto devices = monitor::open_devices();
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<monitor::DeviceSource> devices, monitor::open_devices());
   monitor::OrphanReport report = monitor::find_orphans(reader, devices.get(), flags.least_age_seconds);
   if (!flags.end_run.empty()) EAGLET_RETURN_IF_ERROR(end_run(flags, &report, devices.get(), reader));
   if (context.json) {

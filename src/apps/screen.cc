@@ -94,10 +94,13 @@ void Screen::draw(const std::vector<std::string>& lines) {
 int Screen::key(double seconds) {
   pollfd wait = {STDIN_FILENO, POLLIN, 0};
   if (::poll(&wait, 1, static_cast<int>(1000 * seconds)) <= 0) return 0;
-  char bytes[16];
-  const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof bytes);
-  if (got <= 0) return -1;  // the terminal went away
-  return bytes[0] == '\033' ? 0 : bytes[0];
+  char key = 0;
+  if (::read(STDIN_FILENO, &key, 1) <= 0) return -1;  // the terminal went away
+  if (key != '\033') return key;                      // what was typed ahead waits for the next call
+  // What an arrow or function key sends: ESC [ 1 ; 5 A, up to the first letter or tilde behind the bracket.
+  for (bool first = true; ::poll(&wait, 1, 0) > 0 && ::read(STDIN_FILENO, &key, 1) == 1; first = false)
+    if (!(first && (key == '[' || key == 'O')) && key >= '@') break;
+  return 0;
 }
 
 bool locale_is_utf8() {

@@ -110,11 +110,16 @@ Result<ServeReport> serve_draft(const ServeRequest& request, Progress& progress)
   if (made) {
     EAGLET_ASSIGN_OR_RETURN(options.draft_gguf, make_gguf(request, progress));
   }
-  auto report = serve(options, progress);
-  if (made) {
+  bool lies_there = made;
+  const auto remove = [&] {
+    if (!lies_there) return;
+    lies_there = false;
     const Status removed = remove_all(options.draft_gguf);
     if (!removed.ok()) progress.note("left behind: " + options.draft_gguf);
-  }
+  };
+  options.loaded = remove;  // as soon as it is mapped: a run that is killed while it measures leaves nothing
+  auto report = serve(options, progress);
+  remove();
   return report;
 }
 

@@ -6,10 +6,14 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/cuda_backend.h"
 #include "apps/open_device.h"
+#include "apps/own_ranks.h"
+#include "apps/rank_place.h"
 #include "apps/stage_json.h"
 #include "apps/terminal.h"
 #include "apps/train_flags.h"
+#include "apps/usage_error.h"
 #include "base/clock.h"
 #include "comm/comm.h"
 #include "extract/online_states.h"
@@ -23,6 +27,7 @@ constexpr const char* kTrainExamples =
     "  eaglet train --store states/ --model target.gguf --output-dir draft/ \\\n"
     "      --draft-vocab-size 32000 --ttt-steps 3 --max-seq-len 8192 --epochs 5 --lr 1e-4 --from "
     "published-draft/\n"
+    "  eaglet train --gpus 4 --store states/ --model target.gguf --output-dir draft/\n"
     "  mpirun -np 4 eaglet train --store states/ --model target.gguf --output-dir draft/\n"
     "  (the same command again goes on where an interrupted run stopped)";
 
@@ -55,22 +60,24 @@ std::function<void(const std::string&)> step_lines(const Context& context) {
   return [](const std::string& line) { write_whole(STDOUT_FILENO, line + "\n"); };
 }
 
+// Which ranks and devices: not a recipe's to say.
+struct Where {
+  std::string device = "auto";
+  int gpus = 0, ranks = 0;
+  double rank_timeout_seconds = 600;
+};
+
 // Only rank 0 talks; what another rank has to say reaches it with that rank's failure.
-Result<TrainReport> train_with_ranks(const std::string& device_name, TrainOptions& options, Context& context,
+Result<TrainReport> train_with_ranks(const Where& where, TrainOptions& options, Context& context,
                                      bool* leads) {
-  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Comm> comm, start_ranks());
-  // Ranks share gradients in the host's memory.
-  const std::string name = device_name == "auto" && comm->ranks() > 1 ? "cpu" : device_name;
-  Result<std::unique_ptr<Accelerator>> device = open_device(name, *context.progress);
-  if (!device.ok()) {
-    comm->leave(device.status());
-    return device.status();
-  }
-  options.comm = comm.get();
-  options.device = device->get();
+  EAGLET_ASSIGN_OR_RETURN(const RankPlace place,
+                          open_rank_place(where.device, where.rank_timeout_seconds, *context.progress));
+  Comm& comm = *place.comm;
+  options.comm = &comm;
+  options.device = place.device.get();
   if (options.online) options.open_store = [&options] { return open_online_states(online_options(options)); };
   NoProgress silent;
-  *leads = comm->rank() == 0;
+  *leads = comm.rank() == 0;
   if (*leads) options.on_step_line = step_lines(context);
   Result<TrainReport> report = train(options, *leads ? *context.progress : silent);
   // After a signal or a number that is not finite all ranks end together, and wait for rank 0's last
@@ -78,17 +85,38 @@ Result<TrainReport> train_with_ranks(const std::string& device_name, TrainOption
   const StatusCode code = report.status().code();
   const bool together = code == StatusCode::kInterrupted || code == StatusCode::kNumeric;
   if (together)
-    comm->leave_together();
+    comm.leave_together();
   else
-    comm->leave(report.ok() ? Status() : report.status());
+    comm.leave(report.ok() ? Status() : report.status());
   options.comm = nullptr;
   options.device = nullptr;
   return report;
 }
 
-Status run_train(const std::string& device, TrainOptions& options, Context& context) {
+// --gpus N is N ranks, and a device for each.
+Status settle(Where* where) {
+  if (where->gpus < 0 || where->ranks < 0 || !(where->rank_timeout_seconds >= 0))
+    return flags_error("--gpus, --ranks and --rank-timeout cannot be negative", "give 0 or more");
+  if (where->gpus == 0) return {};
+  if (where->ranks > 0) return flags_error("--gpus excludes --ranks", "give one of them");
+  if (where->device != "auto" && where->device != "cuda")
+    return flags_error("--gpus excludes --device " + where->device,
+                       "leave --device out; --ranks N is for processors");
+  where->device = "cuda";
+  where->ranks = where->gpus;
+  if (cuda_version().empty()) return open_cuda_backend(0).status();
+  if (is_own_rank() || usable_cuda_devices() >= where->gpus) return {};
+  return Status(StatusCode::kUnavailable,
+                fmt::format("{} GPUs are wanted, and this machine has {} that could be used now", where->gpus,
+                            usable_cuda_devices()),
+                "--gpus", "see nvidia-smi and CUDA_VISIBLE_DEVICES");
+}
+
+Status run_train(Where where, TrainOptions& options, Context& context) {
+  EAGLET_RETURN_IF_ERROR(settle(&where));
+  if (where.ranks > 1 && !is_own_rank()) return run_own_ranks(where.ranks, context);
   bool leads = true;
-  EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train_with_ranks(device, options, context, &leads));
+  EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train_with_ranks(where, options, context, &leads));
   if (!leads) return {};
   Json json = {{"schema", 1}, {"output_dir", options.output_dir}};
   json.update(train_json(report));
@@ -100,13 +128,18 @@ Status run_train(const std::string& device, TrainOptions& options, Context& cont
 
 Run add_train(CLI::App& app) {
   auto options = std::make_shared<TrainOptions>();
-  auto device = std::make_shared<std::string>("auto");
+  auto where = std::make_shared<Where>();
   app.description("Train an EAGLE-3 draft on a state store.");
   app.footer(kTrainExamples);
   app.option_defaults()->always_capture_default();
   add_train_flags(app, *options);
-  app.add_option("--device", *device, kDeviceHelp);
-  return [options, device](Context& context) { return run_train(*device, *options, context); };
+  app.add_option("--device", where->device, kDeviceHelp);
+  app.add_option("--gpus", where->gpus,
+                 "start a rank on each of N GPUs of this machine; they train together");
+  app.add_option("--ranks", where->ranks, "start N ranks on this machine, without mpirun");
+  app.add_option("--rank-timeout", where->rank_timeout_seconds,
+                 "seconds to wait for a rank that lives and does not answer; 0: for ever");
+  return [options, where](Context& context) { return run_train(*where, *options, context); };
 }
 
 }  // namespace eaglet::apps

@@ -24,12 +24,14 @@ class LocalVerdicts : public VerdictSource {
   const monitor::Thresholds thresholds_;
 };
 
-Json request_of(const std::string& command, const std::string& target,
-                const monitor::Thresholds& thresholds) {
-  Json request = {{"wire", monitor::kWireVersion}, {"command", command}, {"target", target}};
+Json request_of(const std::string& command, const WatchQuestion& question) {
+  Json request = {{"wire", monitor::kWireVersion},
+                  {"command", command},
+                  {"target", question.target},
+                  {"gpu_metrics", question.gpu_metrics}};
   Json& numbers = request["thresholds"] = Json::object();
   for (const monitor::ThresholdEntry& entry : monitor::threshold_entries())
-    numbers[entry.name] = thresholds.*entry.at;
+    numbers[entry.name] = question.thresholds.*entry.at;
   return request;
 }
 
@@ -67,23 +69,22 @@ class HostVerdicts : public VerdictSource {
 
 }  // namespace
 
-Result<std::unique_ptr<VerdictSource>> open_verdicts(const std::string& host, const std::string& target,
-                                                     const monitor::Thresholds& thresholds, double interval,
-                                                     Progress& progress) {
+Result<std::unique_ptr<VerdictSource>> open_verdicts(const std::string& host, const WatchQuestion& question,
+                                                     double interval, Progress& progress) {
   if (host.empty()) {
-    EAGLET_ASSIGN_OR_RETURN(WatchedRun run, open_run(target));
-    return std::unique_ptr<VerdictSource>(std::make_unique<LocalVerdicts>(std::move(run), thresholds));
+    EAGLET_ASSIGN_OR_RETURN(WatchedRun run, open_run(question.target, question.gpu_metrics));
+    return std::unique_ptr<VerdictSource>(
+        std::make_unique<LocalVerdicts>(std::move(run), question.thresholds));
   }
-  Json request = request_of("watch", target, thresholds);
+  Json request = request_of("watch", question);
   request["interval"] = interval;
   EAGLET_ASSIGN_OR_RETURN(auto link, HostLink::open(host, request, progress));
   return std::unique_ptr<VerdictSource>(std::make_unique<HostVerdicts>(std::move(link), host));
 }
 
-Result<monitor::Verdict> judge_on_host(const std::string& host, const std::string& target,
-                                       const monitor::Thresholds& thresholds, double seconds,
+Result<monitor::Verdict> judge_on_host(const std::string& host, const WatchQuestion& question, double seconds,
                                        Progress& progress) {
-  Json request = request_of("doctor", target, thresholds);
+  Json request = request_of("doctor", question);
   request["seconds"] = seconds;
   EAGLET_ASSIGN_OR_RETURN(const auto link, HostLink::open(host, request, progress));
   progress.begin("look", static_cast<std::uint64_t>(seconds), "seconds");
@@ -93,7 +94,7 @@ Result<monitor::Verdict> judge_on_host(const std::string& host, const std::strin
     if (!line) continue;
     if (const auto passed = line->find("progress"); passed != line->end() && passed->is_number()) {
       progress.update(static_cast<std::uint64_t>(std::max(0.0, std::min(passed->get<double>(), seconds))),
-                      "sampling " + target);
+                      "sampling " + question.target);
       continue;
     }
     EAGLET_RETURN_IF_ERROR(monitor::verdict_from_wire(*line, &verdict));

@@ -178,14 +178,15 @@ void print_end(const Verdict& verdict, const Context& context) {
 /// What no waiting mends: the run lives, but not to any use.
 const monitor::Judgement* hopeless_fault(const Verdict& verdict) {
   constexpr const char* kHopeless[] = {
-      "finite",          "zero",        "lost",       "xid",  "ecc",      "rank_gone", "port",
-      "vocabulary_maps", "data_layers", "first_loss", "disk", "oom_kill", "replicas",  "defunct"};
+      "finite",      "zero",       "lost", "xid",      "ecc",      "rank_gone", "port", "vocabulary_maps",
+      "data_layers", "first_loss", "disk", "oom_kill", "replicas", "defunct",   "ranks"};
   for (const monitor::Judgement& j : verdict.judgements) {
     if (j.level == monitor::Level::kCrit)
       for (const char* name : kHopeless)
         if (j.name == name) return &j;
     // Another configuration than the one that was asked for is another run.
     if (j.level == monitor::Level::kWarn && j.name == "declared") return &j;
+    if (j.level != monitor::Level::kOk && j.name == "log_error") return &j;
   }
   return nullptr;
 }
@@ -230,7 +231,7 @@ Status wait_for_run(const WaitFlags& flags, const Goal& goal, const monitor::Thr
   while (true) {
     if (!run.ok() || (run->sampler->series().views.empty() == false && !run->sampler->alive())) {
       const bool had = run.ok();
-      auto again = open_run(flags.target);  // it may start later, or start again
+      auto again = open_run(flags.target, flags.watch.gpu_metrics);  // it may start later, or start again
       if (again.ok() || !had) run = std::move(again);
       if (!run.ok() && run.status().code() != StatusCode::kNotFound) return run.status();
     }
@@ -287,6 +288,9 @@ Status run_wait(const WaitFlags& flags, Context& context) {
   EAGLET_ASSIGN_OR_RETURN(const double seconds, parse_duration(flags.patience));
   EAGLET_ASSIGN_OR_RETURN(const monitor::Thresholds thresholds, read_watch_thresholds(flags.watch, nullptr));
   Waiting waiting(flags, context, seconds);
+  if (goal.kind == Goal::Kind::kServer && !flags.watch.gpu_metrics.empty())
+    return Status(StatusCode::kUsage, "a server is asked, not its GPUs", "--gpu-metrics",
+                  "leave it out with --until " + flags.until);
   if (goal.kind == Goal::Kind::kServer) return wait_for_server(flags, goal.states, &waiting, context);
   return wait_for_run(flags, goal, thresholds, &waiting, context);
 }

@@ -52,7 +52,8 @@ class Watcher {
     }
     interval_ = std::max(0.1, interval_);
     EAGLET_ASSIGN_OR_RETURN(
-        source_, open_verdicts(flags_.host, flags_.target, thresholds_, interval_, *context_.progress));
+        source_, open_verdicts(flags_.host, {flags_.target, flags_.watch.gpu_metrics, thresholds_}, interval_,
+                               *context_.progress));
     if (!flags_.history.empty()) {
       EAGLET_ASSIGN_OR_RETURN(history_file_, HistoryFile::open(flags_.history, &history_));
     }
@@ -71,7 +72,8 @@ class Watcher {
     if (!status.ok()) return status;
     EAGLET_RETURN_IF_ERROR(write_files());
     last_words(live);
-    context_.verdict = watch_exit_code(monitor::verdict_exit_code(verdict_), flags_.watch);
+    context_.verdict = interrupted() ? 128 + interrupt_signal()
+                                     : watch_exit_code(monitor::verdict_exit_code(verdict_), flags_.watch);
     return {};
   }
 
@@ -299,6 +301,9 @@ Status run_compare(const WatchFlags& flags, const monitor::Thresholds& threshold
 Status run_watch(const WatchFlags& flags, Context& context) {
   EAGLET_ASSIGN_OR_RETURN(const monitor::Thresholds thresholds, read_watch_thresholds(flags.watch, nullptr));
   if (flags.compare.size() == 2) return run_compare(flags, thresholds, context);
+  if (!flags.compare.empty())
+    return Status(StatusCode::kUsage, "one run cannot be compared", "--compare",
+                  "eaglet watch --compare RUN_A RUN_B");
   if (flags.target.empty())
     return Status(StatusCode::kUsage, "nothing to watch", {},
                   "eaglet watch PID, RUN_DIR, LOG or NAME; or --compare RUN_A RUN_B");
@@ -340,12 +345,12 @@ Run add_watch(CLI::App& app) {
   app.add_option("--interval", flags->interval, "time between two looks")->type_name("DURATION");
   app.add_option("--for", flags->watch_for, "stop after that long")->type_name("DURATION");
   app.add_flag("--ascii", flags->ascii, "no characters beyond ASCII");
-  app.add_option("--compare", flags->compare, "two runs side by side")
-      ->excludes(host)
-      ->expected(2)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("RUN");
-  add_watch_options(app, flags->watch);
+  CLI::Option* compare = app.add_option("--compare", flags->compare, "two runs side by side")
+                             ->excludes(host)
+                             ->expected(2)
+                             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+                             ->type_name("RUN");
+  add_watch_options(app, flags->watch)->excludes(compare);
   return [flags](Context& context) { return run_watch(*flags, context); };
 }
 

@@ -28,7 +28,11 @@ void note_sources(const Thresholds& before, const Thresholds& after, const std::
 
 }  // namespace
 
-void add_watch_options(CLI::App& app, WatchOptions& options) {
+CLI::Option* add_watch_options(CLI::App& app, WatchOptions& options) {
+  CLI::Option* gpus =
+      app.add_option("--gpu-metrics", options.gpu_metrics,
+                     "read GPUs from an exporter for Prometheus there: dcgm, nvidia_gpu or nvitop exporter")
+          ->type_name("URL");
   app.add_option("--settings", options.settings_file, "a file of thresholds, one name = value a line");
   app.add_option("--set", options.set, "one threshold: NAME=VALUE; may be given several times")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -38,6 +42,7 @@ void add_watch_options(CLI::App& app, WatchOptions& options) {
       ->check(CLI::IsMember({"warn", "crit"}).description(""))
       ->type_name("LEVEL");
   app.add_flag("--print-config", options.print_config, "print every threshold and where it comes from");
+  return gpus;
 }
 
 Result<Thresholds> read_watch_thresholds(const WatchOptions& options, std::string* sources) {

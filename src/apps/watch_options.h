@@ -11,14 +11,16 @@
 
 namespace eaglet::apps {
 
-/// Flags that all commands of the watch family share: thresholds and what counts as a failure.
+/// Flags that all commands of the watch family share: where GPUs are read, thresholds, what counts as a
+/// failure.
 struct WatchOptions {
-  std::string settings_file;
+  std::string gpu_metrics, settings_file;
   std::vector<std::string> set;
   bool exit_zero = false, print_config = false;
   std::string fail_on = "warn";
 };
-void add_watch_options(CLI::App& app, WatchOptions& options);
+/// Returns --gpu-metrics, which does not go with all that a command can do.
+CLI::Option* add_watch_options(CLI::App& app, WatchOptions& options);
 
 /// Flag, then EAGLET_WATCH_CONFIG, then the user's ~/.config/eaglet/watch.conf, then defaults.
 /// `sources` (may be null) gets one line per threshold: name = value, and where it came from.

@@ -10,11 +10,11 @@
 
 namespace eaglet::apps {
 
-Result<WatchedRun> open_run(const std::string& target) {
+Result<WatchedRun> open_run(const std::string& target, const std::string& gpu_metrics) {
   const monitor::ProcReader reader;
   EAGLET_ASSIGN_OR_RETURN(monitor::Target found, monitor::resolve_target(target, reader));
   WatchedRun run;
-  run.devices = monitor::open_devices();
+  EAGLET_ASSIGN_OR_RETURN(run.devices, monitor::open_devices(gpu_metrics));
   run.sampler = std::make_unique<monitor::Sampler>(std::move(found), reader, run.devices.get());
   return run;
 }

@@ -16,7 +16,8 @@ struct WatchedRun {
   std::unique_ptr<monitor::DeviceSource> devices;
   std::unique_ptr<monitor::Sampler> sampler;
 };
-Result<WatchedRun> open_run(const std::string& target);
+/// `gpu_metrics`: the address of a GPU exporter to read instead of the driver; "": as open_devices finds it.
+Result<WatchedRun> open_run(const std::string& target, const std::string& gpu_metrics = {});
 
 /// Where verdicts come from: a run on this machine, or one on another.
 class VerdictSource {
@@ -25,14 +26,17 @@ class VerdictSource {
   /// The verdict as it is now. The first call may take seconds, later ones do not wait for long.
   virtual Status look(monitor::Verdict* verdict) = 0;
 };
+/// What is looked at, and how it is judged.
+struct WatchQuestion {
+  std::string target, gpu_metrics;
+  monitor::Thresholds thresholds;
+};
 /// `host`: empty for this machine, else what ssh takes (host_link.h). `interval`: between two looks over
 /// there.
-Result<std::unique_ptr<VerdictSource>> open_verdicts(const std::string& host, const std::string& target,
-                                                     const monitor::Thresholds& thresholds, double interval,
-                                                     Progress& progress);
+Result<std::unique_ptr<VerdictSource>> open_verdicts(const std::string& host, const WatchQuestion& question,
+                                                     double interval, Progress& progress);
 /// One verdict after `seconds` of looking at a run on another machine.
-Result<monitor::Verdict> judge_on_host(const std::string& host, const std::string& target,
-                                       const monitor::Thresholds& thresholds, double seconds,
+Result<monitor::Verdict> judge_on_host(const std::string& host, const WatchQuestion& question, double seconds,
                                        Progress& progress);
 
 /// "15s", "20m", "1h30m", "90": seconds. kUsage with an example otherwise.

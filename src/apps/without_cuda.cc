@@ -10,9 +10,23 @@ int usable_cuda_devices() {
   return 0;
 }
 
-Result<std::unique_ptr<Accelerator>> open_cuda_backend(int) {
+namespace {
+Status without() {
   return Status(StatusCode::kUnavailable, "this eaglet was built without CUDA", "--device",
                 "build it with -DEAGLET_CUDA=ON (docs/gpu.md), or leave --device out");
+}
+}  // namespace
+
+Result<std::unique_ptr<Accelerator>> open_cuda_backend(int) {
+  return without();
+}
+
+std::string cuda_backend_device_id(int) {
+  return "";
+}
+
+Result<std::unique_ptr<DeviceRanks>> open_cuda_ranks(Comm&, const DeviceRanksOptions&) {
+  return without();
 }
 
 }  // namespace eaglet::apps

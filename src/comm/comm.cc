@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
 #include "comm/mpi_comm.h"
+#include "comm/rank_environment.h"
+#include "comm/socket_comm.h"
 
 namespace eaglet {
 namespace {
@@ -26,21 +26,38 @@ class OneRank : public Comm {
   static Status nobody() { return Status(StatusCode::kInternal, "there is no other rank to talk to"); }
 };
 
-int number_in_environment(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? 0 : std::atoi(text);
+// Whose code differs trains something else, though the settings are the same.
+Status check_same_build(Comm& comm, const std::function<std::string()>& build) {
+  if (comm.ranks() == 1 || !build) return {};
+  EAGLET_ASSIGN_OR_RETURN(const std::vector<std::string> all, gather_texts(comm, build()));
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      return Status(StatusCode::kConfig,
+                    fmt::format("rank {} is another eaglet than rank 0: {} and {}", rank, all[rank], all[0]),
+                    {}, "start the same program on every machine");
+  return {};
 }
 
-bool in_environment(const char* name) {
-  return std::getenv(name) != nullptr;
+// An MPI that does not speak the launcher's language takes each task for a run of its own.
+Result<std::unique_ptr<Comm>> meet_by_mpi(double timeout_seconds) {
+  EAGLET_ASSIGN_OR_RETURN(std::unique_ptr<Comm> comm, start_mpi(timeout_seconds));
+  if (comm->ranks() > 1) return comm;
+  return Status(StatusCode::kConfig, "one of several tasks, but MPI knows of this one only", {},
+                "give srun --mpi=pmix, set MASTER_ADDR and MASTER_PORT for all tasks, or start eaglet with "
+                "mpirun");
 }
 
-// How many tasks the launcher started, as far as it says so.
-int tasks_started() {
-  int tasks = 1;
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
-    tasks = std::max(tasks, number_in_environment(name));
-  return tasks;
+Result<std::unique_ptr<Comm>> meet(const RanksOptions& options) {
+  EAGLET_ASSIGN_OR_RETURN(const RankEnvironment environment, read_rank_environment(!mpi_version().empty()));
+  switch (environment.way) {
+    case RankEnvironment::Way::kAlone:
+      return one_rank();
+    case RankEnvironment::Way::kMpi:
+      return meet_by_mpi(options.timeout_seconds);
+    case RankEnvironment::Way::kSockets:
+      return start_sockets(environment, options.timeout_seconds);
+  }
+  return one_rank();
 }
 
 }  // namespace
@@ -49,20 +66,18 @@ std::unique_ptr<Comm> one_rank() {
   return std::make_unique<OneRank>();
 }
 
-Result<std::unique_ptr<Comm>> start_ranks() {
-  const int tasks = tasks_started();
-  if (tasks == 1) return one_rank();
-  if (mpi_version().empty())
-    return Status(StatusCode::kConfig,
-                  fmt::format("started as one of {} tasks, but this eaglet was built without MPI", tasks), {},
-                  "build it again with Open MPI installed (scripts/setup --mpi), or start one task");
-  const bool introduced =
-      in_environment("OMPI_COMM_WORLD_SIZE") || in_environment("PMIX_RANK") || in_environment("PMI_RANK");
-  if (!introduced)
-    return Status(StatusCode::kConfig,
-                  fmt::format("srun started {} tasks that know nothing of each other", tasks), {},
-                  "give srun --mpi=pmix, or start eaglet with mpirun");
-  return start_mpi();
+Result<std::unique_ptr<Comm>> start_ranks(const RanksOptions& options) {
+  EAGLET_ASSIGN_OR_RETURN(std::unique_ptr<Comm> comm, meet(options));
+  if (const Status same = check_same_build(*comm, options.build); !same.ok()) {
+    comm->leave(same);
+    return same;
+  }
+  return comm;
+}
+
+Status Comm::overdue(double waited_seconds) {
+  return Status(StatusCode::kUnavailable, fmt::format("no answer for {:.0f} s", waited_seconds), {},
+                "see whether all ranks still run and reach each other, then run the same command again");
 }
 
 Status share_text(Comm& comm, int root, std::string* text) {

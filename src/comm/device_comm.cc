@@ -15,6 +15,7 @@ class DeviceComm : public Comm {
   int rank() const override { return host_->rank(); }
   int ranks() const override { return host_->ranks(); }
   int ranks_here() const override { return host_->ranks_here(); }
+  int rank_here() const override { return host_->rank_here(); }
   Status sum(std::int64_t n, float* values) override {
     return on_device(values) ? finish(device_->sum(n, values)) : host_->sum(n, values);
   }
@@ -32,11 +33,20 @@ class DeviceComm : public Comm {
     return on_device(data) ? no_way() : host_->receive(bytes, data, from);
   }
   Status check() override { return host_->check(); }
+  void count_call() override { host_->count_call(); }
+  Status overdue(double waited_seconds) override { return host_->overdue(waited_seconds); }
+  void set_busy(bool busy) override { host_->set_busy(busy); }
+  DeviceRanks* device_ranks() override { return device_.get(); }
   void leave_together() override {
     device_.reset();
     host_->leave_together();
   }
+  // After a failure the others get to know why before they see a connection of the devices break.
   void leave(const Status& status) override {
+    if (!status.ok()) {
+      host_->leave(status);
+      if (device_) device_->abandon();
+    }
     device_.reset();
     host_->leave(status);
   }

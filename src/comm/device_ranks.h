@@ -26,13 +26,15 @@ class DeviceRanks {
   virtual Status broadcast(std::int64_t bytes, void* data, int root) = 0;
   /// Ops after this see what was done together; the host does not wait.
   virtual void join() = 0;
-  /// Until all of it is done. kUnavailable when a rank is gone or has failed, which it names, or when the
-  /// time-out is over; nothing can be done together after that.
+  /// Until all of it is done. kUnavailable when a rank is gone or has failed, or does not come before the
+  /// time-out is over, which it names; nothing can be done together after that.
   virtual Status wait() = 0;
+  /// This rank has failed: what is under way with the others is broken off.
+  virtual void abandon() = 0;
 };
 
 struct DeviceRanksOptions {
-  double timeout_seconds = 60;  // without an answer of the other ranks
+  double timeout_seconds = 60;  // without an answer of the other ranks; 0: for ever
 };
 
 /// Over NCCL between the open CUDA devices of all ranks, which find each other through `comm`; `comm` must

@@ -67,6 +67,10 @@ class NcclRanks : public DeviceRanks {
     cuda::note(cudaStreamWaitEvent(cuda::stream(), done_, 0), "ranks");
   }
 
+  void abandon() override {
+    static_cast<void>(fail(Status(StatusCode::kUnavailable, "this rank has failed")));
+  }
+
   Status wait() override {
     if (!failure_.ok()) return failure_;
     cuda::note(cudaEventRecord(done_, stream_), "ranks");
@@ -93,6 +97,7 @@ class NcclRanks : public DeviceRanks {
   Status together(std::int64_t n, const char* name, const Call& call) {
     if (!failure_.ok()) return failure_;
     if (n == 0) return {};
+    comm_.count_call();
     cuda::note(cudaEventRecord(ready_, cuda::stream()), name);
     cuda::note(cudaStreamWaitEvent(stream_, ready_, 0), name);
     const cuda::TimedOp timed(OpGroup::kReduction, stream_);
@@ -113,20 +118,19 @@ class NcclRanks : public DeviceRanks {
   // Asks again and again, and looks whether a rank is gone: NCCL itself may wait for it for ever.
   template <class Done>
   Status until(const char* what, const Done& done) {
-    const double begin = monotonic_seconds();
+    double begin = monotonic_seconds();
     while (true) {
       int error = nccl::kSuccess;
       if (done(&error)) return error == nccl::kSuccess ? Status() : fail(error, what);
       if (Status lost = comm_.check(); !lost.ok()) return fail(std::move(lost));
       const double waited = monotonic_seconds() - begin;
-      if (waited > options_.timeout_seconds)
-        return fail(
-            Status(StatusCode::kUnavailable,
-                   std::string(what) + ": no answer for " +
-                       std::to_string(static_cast<long>(options_.timeout_seconds)) + " s",
-                   "NCCL",
-                   "see whether all ranks still run and reach each other (NCCL_DEBUG=INFO tells more), then "
-                   "run the same command again"));
+      if (options_.timeout_seconds > 0 && waited > options_.timeout_seconds) {
+        if (Status late = comm_.overdue(waited); !late.ok())
+          return fail(
+              Status(late.code(), std::string(what) + ": " + late.what(), "NCCL",
+                     "NCCL_DEBUG=INFO tells more; what was saved is whole: run the same command again"));
+        begin = monotonic_seconds();  // it is busy
+      }
       if (waited < kSecondsOfHaste)
         ::sched_yield();
       else

@@ -17,7 +17,6 @@ namespace {
 
 constexpr double kSecondsToMeet = 60;
 constexpr double kSecondsOfHaste = 200e-6;  // a wait this long only yields, then it sleeps between looks
-constexpr double kSecondsAfterBye = 10;     // for what a rank that is done sent last to arrive
 constexpr unsigned kSleepMicroseconds = 100;
 constexpr std::int64_t kMostElements = 1 << 28;  // of one call: MPI counts in int
 constexpr int kTag = 17;
@@ -32,6 +31,8 @@ Status mpi_failure(int code, const char* call) {
 
 class MpiComm : public Comm {
  public:
+  explicit MpiComm(double timeout_seconds) : timeout_seconds_(timeout_seconds) {}
+
   Status start() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
@@ -39,6 +40,7 @@ class MpiComm : public Comm {
     MPI_Comm here = MPI_COMM_NULL;
     if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here) == MPI_SUCCESS) {
       MPI_Comm_size(here, &ranks_here_);
+      MPI_Comm_rank(here, &rank_here_);
       MPI_Comm_free(&here);
     }
     return ranks_ > 1 ? open_watch_line() : Status();
@@ -49,10 +51,12 @@ class MpiComm : public Comm {
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
   int ranks_here() const override { return ranks_here_; }
+  int rank_here() const override { return rank_here_; }
   Status sum(std::int64_t n, float* values) override { return sum_all(n, values, MPI_FLOAT); }
   Status sum(std::int64_t n, double* values) override { return sum_all(n, values, MPI_DOUBLE); }
 
   Status broadcast(std::int64_t bytes, void* data, int root) override {
+    count_call();
     return in_parts(bytes, [&](std::int64_t at, int count, MPI_Request* request) {
       return MPI_Ibcast(static_cast<char*>(data) + at, count, MPI_BYTE, root, MPI_COMM_WORLD, request);
     });
@@ -70,6 +74,15 @@ class MpiComm : public Comm {
   }
 
   Status check() override { return line_ && line_->broken() ? line_->failure() : Status(); }
+  void count_call() override {
+    if (line_) line_->count_call();
+  }
+  Status overdue(double waited_seconds) override {
+    return line_ ? line_->overdue(waited_seconds) : Comm::overdue(waited_seconds);
+  }
+  void set_busy(bool busy) override {
+    if (line_) line_->set_busy(busy);
+  }
 
   // MPI_Finalize needs the launcher, which may be ending the run already because of the same signal.
   void leave_together() override {
@@ -108,6 +121,7 @@ class MpiComm : public Comm {
 
   template <class T>
   Status sum_all(std::int64_t n, T* values, MPI_Datatype type) {
+    count_call();
     return in_parts(n, [&](std::int64_t at, int count, MPI_Request* request) {
       return MPI_Iallreduce(MPI_IN_PLACE, values + at, count, type, MPI_SUM, MPI_COMM_WORLD, request);
     });
@@ -128,6 +142,7 @@ class MpiComm : public Comm {
   // A blocking wait would never learn that the other side is gone.
   Status wait(MPI_Request* request) {
     const double begin = monotonic_seconds();
+    double patient_since = begin;
     while (true) {
       int done = 0;
       if (const int code = MPI_Test(request, &done, MPI_STATUS_IGNORE); code != MPI_SUCCESS)
@@ -137,7 +152,12 @@ class MpiComm : public Comm {
       if (line_ && line_->missing() && monotonic_seconds() - begin > kSecondsAfterBye)
         return Status(StatusCode::kUnavailable, "another rank has ended before this one", "MPI",
                       "start all ranks with the same command and the same files");
-      if (monotonic_seconds() - begin < kSecondsOfHaste)
+      const double now = monotonic_seconds();
+      if (timeout_seconds_ > 0 && now - patient_since > timeout_seconds_) {
+        EAGLET_RETURN_IF_ERROR(overdue(now - begin));
+        patient_since = monotonic_seconds();
+      }
+      if (now - begin < kSecondsOfHaste)
         ::sched_yield();
       else
         ::usleep(kSleepMicroseconds);
@@ -150,14 +170,15 @@ class MpiComm : public Comm {
     return line_ && line_->broken() ? line_->failure() : failure;
   }
 
-  int rank_ = 0, ranks_ = 1, ranks_here_ = 1;
+  const double timeout_seconds_;
+  int rank_ = 0, ranks_ = 1, ranks_here_ = 1, rank_here_ = 0;
   bool left_ = false;
   std::unique_ptr<WatchLine> line_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Comm>> start_mpi() {
+Result<std::unique_ptr<Comm>> start_mpi(double timeout_seconds) {
   int provided = 0;
   // One thread at a time: the one that reduces gradients while backward runs, or the one that trains.
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
@@ -166,7 +187,7 @@ Result<std::unique_ptr<Comm>> start_mpi() {
   if (provided < MPI_THREAD_SERIALIZED)
     return Status(StatusCode::kConfig, "this MPI is not made for programs with threads", {},
                   "use one that offers MPI_THREAD_SERIALIZED (Open MPI of Debian does)");
-  auto comm = std::make_unique<MpiComm>();
+  auto comm = std::make_unique<MpiComm>(timeout_seconds);
   EAGLET_RETURN_IF_ERROR(comm->start());
   return std::unique_ptr<Comm>(std::move(comm));
 }

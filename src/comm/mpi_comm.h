@@ -8,6 +8,6 @@
 namespace eaglet {
 
 /// All ranks of MPI_COMM_WORLD, with a watch line between them. Once per process.
-Result<std::unique_ptr<Comm>> start_mpi();
+Result<std::unique_ptr<Comm>> start_mpi(double timeout_seconds);
 
 }  // namespace eaglet

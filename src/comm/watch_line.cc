@@ -1,71 +1,27 @@
 #include "comm/watch_line.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <random>
 #include <sstream>
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "comm/tcp.h"
 
 namespace eaglet {
 namespace {
 
-constexpr std::size_t kLongestLine = 4096;
-
-Status socket_failure(const std::string& verb) {
-  return Status(StatusCode::kUnavailable, fmt::format("cannot {}: {}", verb, std::strerror(errno)),
-                "the watch line between ranks", "check that the machines of the run can reach each other");
-}
-
-// A machine that loses power sends nothing: the kernel asks after it.
-void keep_alive(int fd) {
-  const int on = 1, idle = 10, interval = 5, count = 3;
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-}
-
-bool send_line(int fd, const std::string& line) {
-  const std::string text = line.substr(0, kLongestLine) + "\n";
-  return ::send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
-}
+constexpr double kSecondsToAnswer = 3;  // a process that lives, to a question
 
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
-}
-
-// One line, read byte by byte: nothing after it is taken.
-std::string read_line(int fd, double timeout_seconds) {
-  std::string line;
-  const double until = monotonic_seconds() + timeout_seconds;
-  while (line.size() < kLongestLine) {
-    pollfd wait{fd, POLLIN, 0};
-    if (::poll(&wait, 1, static_cast<int>(1000 * std::max(0.0, until - monotonic_seconds()))) <= 0) return {};
-    char c = 0;
-    if (::recv(fd, &c, 1, 0) != 1) return {};
-    if (c == '\n') return line;
-    line += c;
-  }
-  return {};
-}
-
-std::string own_name() {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  return fmt::format("{} pid {}", host, ::getpid());
 }
 
 }  // namespace
@@ -74,22 +30,12 @@ Result<std::unique_ptr<WatchLine>> WatchLine::listen(int ranks) {
   std::unique_ptr<WatchLine> line(new WatchLine(0, ranks));
   std::random_device random;
   line->secret_ = hex64((std::uint64_t{random()} << 32) | random());
-  line->listening_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (line->listening_ < 0) return socket_failure("open a socket");
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_addr.s_addr = htonl(INADDR_ANY);
-  if (::bind(line->listening_, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
-      ::listen(line->listening_, ranks) != 0)
-    return socket_failure("listen on a port");
+  EAGLET_ASSIGN_OR_RETURN(line->listening_, tcp::listen_on(0, false, ranks));
   return line;
 }
 
 std::string WatchLine::address() const {
-  sockaddr_in own{};
-  socklen_t bytes = sizeof own;
-  ::getsockname(listening_, reinterpret_cast<sockaddr*>(&own), &bytes);
-  return fmt::format("{} {}", ntohs(own.sin_port), secret_);
+  return fmt::format("{} {}", tcp::port_of(listening_), secret_);
 }
 
 Status WatchLine::accept_all(double timeout_seconds) {
@@ -104,7 +50,7 @@ Status WatchLine::accept_all(double timeout_seconds) {
                     "the watch line between ranks", "look for errors of the other ranks above");
     const int fd = ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) continue;
-    std::istringstream words(read_line(fd, 5));
+    std::istringstream words(tcp::read_line(fd, 5));
     std::string secret;
     Peer peer;
     words >> secret >> peer.rank;
@@ -116,7 +62,7 @@ Status WatchLine::accept_all(double timeout_seconds) {
       continue;
     }
     peer.fd = fd;
-    keep_alive(fd);
+    tcp::keep_alive(fd);
     peers_.push_back(peer);
   }
   start_watching();
@@ -129,29 +75,14 @@ Result<std::unique_ptr<WatchLine>> WatchLine::connect(const std::string& host, c
   std::istringstream words(address);
   std::string port;
   words >> port >> line->secret_;
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0)
-    return Status(StatusCode::kUnavailable, fmt::format("cannot find {}: {}", host, ::gai_strerror(error)),
-                  "the watch line between ranks",
-                  "check that the machines of the run know each other's names");
-  int fd = -1;
-  for (const addrinfo* a = found; a != nullptr && fd < 0; a = a->ai_next) {
-    fd = ::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-    if (fd >= 0 && ::connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
-      ::close(fd);
-      fd = -1;
-    }
-  }
-  ::freeaddrinfo(found);
-  if (fd < 0) return socket_failure("reach rank 0 on " + host);
-  keep_alive(fd);
+  EAGLET_ASSIGN_OR_RETURN(const int fd, tcp::connect_to(host, port));
+  tcp::keep_alive(fd);
   Peer zero;
   zero.fd = fd;
   line->peers_.push_back(zero);
-  if (!send_line(fd, fmt::format("{} {} {}", line->secret_, rank, own_name())))
-    return socket_failure("speak to rank 0 on " + host);
+  if (!tcp::send_line(fd, fmt::format("{} {} {}", line->secret_, rank, tcp::own_name())))
+    return Status(StatusCode::kUnavailable, "rank 0 on " + host + " has hung up",
+                  "the watch line between ranks", "look for errors of the other ranks above");
   line->start_watching();
   return line;
 }
@@ -163,9 +94,19 @@ void WatchLine::start_watching() {
 void WatchLine::stop_watching() {
   leaving_ = true;
   if (!thread_.joinable()) return;
+  wake();
+  thread_.join();
+}
+
+void WatchLine::wake() {
   const char c = 0;
   [[maybe_unused]] const ssize_t written = ::write(wake_[1], &c, 1);
-  thread_.join();
+}
+
+void WatchLine::listen_to_wake() {
+  char c = 0;
+  [[maybe_unused]] const ssize_t taken = ::read(wake_[0], &c, 1);
+  if (const double waited = asked_seconds_.exchange(0); waited > 0 && !leaving_) inquire(waited);
 }
 
 void WatchLine::leave_after_rank_zero(double most_seconds) {
@@ -202,9 +143,13 @@ void WatchLine::watch() {
       waits.push_back({peer.fd, POLLIN, 0});
       asked.push_back(&peer);
     }
-    if (::poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) return;
+    const double left = inquiry_until_ > 0 ? std::max(0.0, inquiry_until_ - monotonic_seconds()) : -1e-3;
+    const int got = ::poll(waits.data(), waits.size(), static_cast<int>(1000 * left));
+    if (got < 0 && errno != EINTR) return;
+    if (got > 0 && waits[0].revents != 0) listen_to_wake();
     for (std::size_t i = 0; i < asked.size() && !leaving_; ++i)
-      if ((waits[i + 1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) hear(asked[i]);
+      if (got > 0 && (waits[i + 1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) hear(asked[i]);
+    if (inquiry_until_ > 0 && (all_answered() || monotonic_seconds() >= inquiry_until_)) judge();
   }
 }
 
@@ -234,7 +179,87 @@ void WatchLine::take_line(Peer* peer, const std::string& line) {
     lose(who(*peer) + " failed: " + line.substr(7));
   } else if (line.starts_with("lost ")) {
     lose(line.substr(5));
+  } else if (line == "where?") {
+    tell_all(fmt::format("at {} {}", calls_.load(), busy_ ? 1 : 0));
+  } else if (line == "patience") {
+    ++patience_;
+  } else if (std::istringstream words(line); rank_ == 0) {
+    std::string word;
+    double waited = 0;
+    if (words >> word; word == "overdue" && words >> waited) inquire(waited);
+    if (word == "at") peer->answered = static_cast<bool>(words >> peer->calls >> peer->busy);
   }
+}
+
+Status WatchLine::overdue(double waited_seconds) {
+  const std::uint64_t patience = patience_;
+  const double until = monotonic_seconds() + 2 * kSecondsToAnswer;
+  if (rank_ == 0) {
+    asked_seconds_ = waited_seconds;
+    wake();
+  } else {
+    tell_all(fmt::format("overdue {:.3f}", waited_seconds));
+  }
+  while (monotonic_seconds() < until) {
+    if (broken()) return failure();
+    if (patience_ != patience) return {};
+    ::usleep(10000);
+  }
+  lose(fmt::format("rank 0 of {} does not answer any more: {:.0f} s", ranks_, waited_seconds));
+  return failure();
+}
+
+void WatchLine::inquire(double waited_seconds) {
+  if (inquiry_until_ > 0) return;  // one at a time: it answers all
+  for (Peer& peer : peers_) peer.answered = false;
+  inquiry_seconds_ = waited_seconds;
+  inquiry_until_ = monotonic_seconds() + kSecondsToAnswer;
+  tell_all("where?");
+}
+
+bool WatchLine::all_answered() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.done || peer.answered; });
+}
+
+void WatchLine::judge() {
+  inquiry_until_ = 0;
+  Peer self;
+  self.answered = true;
+  self.busy = busy_;
+  self.calls = calls_;
+  self.name = tcp::own_name();
+  std::vector<Peer> all = {self};
+  all.insert(all.end(), peers_.begin(), peers_.end());
+  std::erase_if(all, [](const Peer& peer) { return peer.done; });
+  std::string silent, behind;
+  std::uint64_t least = self.calls, most = self.calls;
+  for (const Peer& peer : all) {
+    if (!peer.answered) {
+      silent += (silent.empty() ? "" : ", ") + who(peer);
+      continue;
+    }
+    least = std::min(least, peer.calls);
+    most = std::max(most, peer.calls);
+  }
+  bool busy = false;
+  for (const Peer& peer : all)
+    if (peer.answered && peer.calls == least && least < most) {
+      busy = busy || peer.busy;
+      behind += (behind.empty() ? "" : ", ") + who(peer);
+    }
+  if (!silent.empty())
+    lose(fmt::format("{} does not answer any more: the others have waited {:.0f} s", silent,
+                     inquiry_seconds_));
+  else if (behind.empty())
+    lose(fmt::format("the ranks wait for each other since {:.0f} s: a network or a device stands still",
+                     inquiry_seconds_));
+  else if (!busy)
+    lose(fmt::format("{} has not come to what the others wait for since {:.0f} s, though it lives", behind,
+                     inquiry_seconds_));
+  if (!silent.empty() || !busy) return;
+  tell_all("patience");
+  ++patience_;
 }
 
 void WatchLine::finish(Peer* peer) {
@@ -258,7 +283,7 @@ void WatchLine::lose(const std::string& reason) {
 void WatchLine::tell_all(const std::string& line) {
   const std::lock_guard lock(mutex_);
   for (const Peer& peer : peers_)
-    if (!peer.done) send_line(peer.fd, line);
+    if (!peer.done) tcp::send_line(peer.fd, line);
 }
 
 Status WatchLine::failure() const {

@@ -2,7 +2,7 @@
 
 namespace eaglet {
 
-Result<std::unique_ptr<Comm>> start_mpi() {
+Result<std::unique_ptr<Comm>> start_mpi(double) {
   return Status(StatusCode::kConfig, "this eaglet was built without MPI");
 }
 

@@ -61,6 +61,8 @@ class UntimedOps {
 
 /// How many CUDA devices this program could use now: 0 without a driver.
 int cuda_devices();
+/// Which one it is among all devices of all machines, whatever number it has here; "" when there is none.
+std::string cuda_device_id(int number);
 /// Opens CUDA device `number` and makes the ops run on its memory. kUnavailable when there is no driver, no
 /// device, or another one is open. Only in programs built with EAGLET_CUDA.
 Result<std::unique_ptr<Accelerator>> open_cuda(int number);

@@ -196,6 +196,18 @@ int cuda_devices() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+std::string cuda_device_id(int number) {
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, number) != cudaSuccess) return "";
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string id;
+  for (const char byte : properties.uuid.bytes) {
+    id += kDigits[static_cast<unsigned char>(byte) >> 4];
+    id += kDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return id;
+}
+
 Result<std::unique_ptr<Accelerator>> open_cuda(int number) {
   if (cuda::open != nullptr)
     return Status(StatusCode::kUnavailable, "a device is open already", "", "use one device a process");

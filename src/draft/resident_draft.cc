@@ -8,6 +8,7 @@
 #include "device/threads.h"
 #include "draft/draft_core.h"
 #include "ops/bias.h"
+#include "ops/joined_rows.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
@@ -23,11 +24,6 @@ constexpr std::int64_t kFewRows = 16;  // products are filled up to a multiple
 
 std::int64_t filled_up(std::int64_t rows) {
   return (rows + kFewRows - 1) / kFewRows * kFewRows;
-}
-
-float* room(std::vector<float>* buffer, std::int64_t n) {
-  if (buffer->size() < static_cast<std::size_t>(n)) buffer->resize(static_cast<std::size_t>(n));
-  return buffer->data();
 }
 
 /// Weights of one input multiply in one product, the rows of one below those of the other; layer 0's read
@@ -169,26 +165,16 @@ void ResidentDraft::Impl::norm_layer_input(std::size_t layer, std::int64_t rows)
     std::copy_n(normed.data() + row * c.hidden, c.hidden, in + (2 * row + 1) * c.hidden);
 }
 
-namespace {
-
-// Part of rows [n, distance] -> [n, width], and the bias where there is one.
-void take_part(std::int64_t n, std::int64_t width, std::int64_t distance, const float* from,
-               const float* bias, float* to) {
-  for (std::int64_t row = 0; row < n; ++row) std::copy_n(from + row * distance, width, to + row * width);
-  add_bias(n, width, bias, to);
-}
-
-}  // namespace
-
 void ResidentDraft::Impl::project(std::size_t layer, std::int64_t rows) {
   const DraftConfig& c = draft.config;
   const LayerWeights& w = weights.layers[layer];
   const std::int64_t all_width = q_width() + 2 * kv_width(), half = c.head_dim / 2;
   float* out = room(&qkv, rows * all_width);
   layers[layer].qkv->forward(rows, layer == 0 ? joined_in.data() : normed.data(), false, out);
-  take_part(rows, q_width(), all_width, out, w.q_bias, room(&q, rows * q_width()));
-  take_part(rows, kv_width(), all_width, out + q_width(), w.k_bias, room(&k, rows * kv_width()));
-  take_part(rows, kv_width(), all_width, out + q_width() + kv_width(), w.v_bias, room(&v, rows * kv_width()));
+  take_joined(rows, q_width(), all_width, out, w.q_bias, room(&q, rows * q_width()));
+  take_joined(rows, kv_width(), all_width, out + q_width(), w.k_bias, room(&k, rows * kv_width()));
+  take_joined(rows, kv_width(), all_width, out + q_width() + kv_width(), w.v_bias,
+              room(&v, rows * kv_width()));
   const auto norm_heads = [&](std::int64_t heads, const float* weight, float* y) {
     rms_norm(rows * heads, c.head_dim, y, c.head_dim, weight, c.rms_norm_eps, y, c.head_dim,
              room(&inv, rows * heads));
@@ -222,7 +208,8 @@ void ResidentDraft::Impl::attend(std::size_t layer, std::int64_t rows) {
   const DraftConfig& c = draft.config;
   std::int64_t longest = 0;
   for (const SequenceRows& s : step) longest = std::max(longest, s.cache->length() + s.rows);
-  const std::int64_t floats = cached_attention_scratch_floats(c.head_dim, c.num_heads / c.num_kv_heads, longest);
+  const std::int64_t floats =
+      cached_attention_scratch_floats(c.head_dim, c.num_heads / c.num_kv_heads, longest);
   room(&scratch, num_threads() * floats);
   room(&attended, rows * q_width());
   std::fill_n(attended.data(), rows * q_width(), 0.0f);  // those that fill up
@@ -240,9 +227,9 @@ void ResidentDraft::Impl::mlp(std::size_t layer, std::int64_t rows) {
   float* both = room(&gate_up, rows * 2 * c.intermediate);
   layers[layer].gate_up->forward(rows, normed.data(), false, both);
   float* opened = room(&gate, rows * c.intermediate);
-  take_part(rows, c.intermediate, 2 * c.intermediate, both, w.gate_bias, opened);
-  take_part(rows, c.intermediate, 2 * c.intermediate, both + c.intermediate, w.up_bias,
-            room(&up, rows * c.intermediate));
+  take_joined(rows, c.intermediate, 2 * c.intermediate, both, w.gate_bias, opened);
+  take_joined(rows, c.intermediate, 2 * c.intermediate, both + c.intermediate, w.up_bias,
+              room(&up, rows * c.intermediate));
   swiglu(rows, c.intermediate, opened, up.data(), opened);
   layers[layer].down->forward(rows, opened, true, x.data());
   add_bias(rows, c.hidden, w.down_bias, x.data());

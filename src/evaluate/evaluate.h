@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -61,6 +62,8 @@ struct ServeOptions {
   std::vector<std::int64_t> draft_lengths = {1, 2, 3, 4, 5, 6};
   std::int64_t max_tokens = 0;  // 0: as many as the recorded answer
   int threads = 0;
+  /// Called when target and draft are in memory: a draft made for this may be unlinked then.
+  std::function<void()> loaded;
 };
 struct ServedLength {
   std::int64_t draft_length = 0;

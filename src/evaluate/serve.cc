@@ -120,6 +120,7 @@ Result<ServeReport> serve(const ServeOptions& options, Progress& progress) {
   EAGLET_ASSIGN_OR_RETURN(const auto engine,
                           ServeEngine::load(options.target_path, options.draft_gguf, context + longest + 8,
                                             longest, options.threads));
+  if (options.loaded) options.loaded();
   return Measurement(*engine, options, progress).run(prompts);
 }
 

@@ -246,7 +246,7 @@ void note_tick(double seconds_ago, const std::string& what, Activity* activity) 
 void measure_files(const RunView& first, const RunView& last, Activity* activity) {
   if (!last.files) return;
   for (const FileView& file : *last.files) {
-    const CheckpointSeen checkpoint = checkpoint_of_path(file.path);
+    const CheckpointSeen checkpoint = checkpoint_of_file(file);
     const bool event = is_event_file(file.path);
     if (checkpoint.step < 0 && !event) continue;
     note_tick(last.wall - file.mtime, checkpoint.step < 0 ? "event file" : "checkpoint " + checkpoint.path,
@@ -350,33 +350,6 @@ const CheckpointSeen* newest_whole_checkpoint(const Activity& activity) {
   for (auto it = activity.checkpoints.rbegin(); it != activity.checkpoints.rend(); ++it)
     if (it->bytes >= kWholeShare * largest) return &*it;
   return nullptr;
-}
-
-bool is_event_file(const std::string& path) {
-  return contains(path, "events.out.tfevents.") ||
-         (path.size() > 11 && path.substr(path.size() - 11) == "metrics.csv");
-}
-
-CheckpointSeen checkpoint_of_path(const std::string& path) {
-  CheckpointSeen seen;
-  std::size_t from = 0;
-  for (const std::string_view part : split(path, '/')) {
-    const std::size_t end = from + part.size();
-    from = end + 1;
-    if (end >= path.size()) break;  // the file's own name is no folder
-    const std::string low = lower(part);
-    for (const char* word : {"checkpoint", "step", "ckpt"}) {
-      const std::size_t at = low.rfind(word);
-      if (at == std::string::npos) continue;
-      std::string_view digits = std::string_view(low).substr(at + std::string_view(word).size());
-      while (!digits.empty() && (digits.front() == '-' || digits.front() == '_')) digits.remove_prefix(1);
-      if (const auto step = whole_number(digits)) {
-        seen.step = *step;
-        seen.path = path.substr(0, end);
-      }
-    }
-  }
-  return seen;
 }
 
 }  // namespace eaglet::monitor

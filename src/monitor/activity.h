@@ -100,8 +100,11 @@ Activity activity_of(const RunSeries& series, const Thresholds& thresholds);
 /// written. nullptr when there is none.
 const CheckpointSeen* newest_whole_checkpoint(const Activity& activity);
 
-/// "run/checkpoint-400/model.safetensors" -> step 400 and "run/checkpoint-400"; step -1 when it is none.
+/// "run/checkpoint-400/model.safetensors" -> step 400 and "run/checkpoint-400"; "epoch=1-step=500.ckpt" ->
+/// 500 and itself; step -1 when it is none.
 CheckpointSeen checkpoint_of_path(const std::string& path);
+/// The same, also of one whose step stands in a file (FileView::step): speculators' "0", "1", ... by epochs.
+CheckpointSeen checkpoint_of_file(const FileView& file);
 /// Whether the file is one a run writes while it trains: checkpoints, event files; not the log.
 bool is_event_file(const std::string& path);
 

@@ -33,7 +33,7 @@ void maps_of_checkpoint(const std::vector<FileView>& files, DataSeen* data) {
   const FileView* newest = nullptr;
   std::int64_t step = -1;
   for (const FileView& file : files) {
-    const std::int64_t at = checkpoint_of_path(file.path).step;
+    const std::int64_t at = checkpoint_of_file(file).step;
     if (!file.path.ends_with("/model.safetensors") || at < step) continue;
     newest = &file;
     step = at;
@@ -102,6 +102,14 @@ void look_at_data(const RunConfig& config, const std::vector<FileView>& files, c
   data->looked_folder = open_folder;
   if (data->states_path.empty()) states(config, open_folder, data);
   if (data->maps_path.empty()) maps_of_files(config, data);
+}
+
+std::string data_folder(const RunConfig& config, const std::string& open_folder) {
+  if (!open_folder.empty()) return open_folder;
+  for (const char* key : kDataKeys)
+    if (const auto place = config.text(key); place && starts_with(*place, "/") && path_exists(*place))
+      return *place;
+  return {};
 }
 
 }  // namespace eaglet::monitor

@@ -19,4 +19,8 @@ namespace eaglet::monitor {
 void look_at_data(const RunConfig& config, const std::vector<FileView>& files, const std::string& open_folder,
                   DataSeen* data);
 
+/// Where the run's data lies: `open_folder`, else the directory that its configuration names by its whole
+/// path, if it is there; else "".
+std::string data_folder(const RunConfig& config, const std::string& open_folder);
+
 }  // namespace eaglet::monitor

@@ -79,7 +79,7 @@ std::string random_token() {
   return hex64(bits[0]) + hex64(bits[1]);
 }
 
-bool is_loopback(const std::string& host) {
+bool is_loopback_name(const std::string& host) {
   return host == "127.0.0.1" || host == "localhost" || host == "::1" || host == "[::1]";
 }
 
@@ -114,7 +114,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const std::string& addres
   }
   socklen_t size = sizeof place;
   ::getsockname(fd, reinterpret_cast<sockaddr*>(&place), &size);
-  std::string token = is_loopback(host) ? "" : random_token();
+  std::string token = is_loopback_name(host) ? "" : random_token();
   return std::unique_ptr<HttpServer>(
       new HttpServer(fd, host, ntohs(place.sin_port), std::move(token), std::move(handler)));
 }
@@ -128,7 +128,7 @@ HttpReply HttpServer::answer(const HttpRequest& request) const {
   refused.status = 403;
   // A name that a foreign page made point here (DNS rebinding) must not read the run.
   const std::string host = request.host.substr(0, request.host.rfind(':'));
-  if (token_.empty() && !is_loopback(host) && !is_loopback(request.host)) {
+  if (token_.empty() && !is_loopback_name(host) && !is_loopback_name(request.host)) {
     refused.body = "this server answers to its loopback name only\n";
     return refused;
   }

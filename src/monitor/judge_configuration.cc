@@ -236,27 +236,6 @@ void add_warm_start(const Case& c, Judgements* all) {
   all->push_back(j);
 }
 
-void add_ranks(const Case& c, Judgements* all) {
-  const double world = c.config.number("world_size").value_or(0);
-  const std::size_t seen = c.activity.ranks.size();
-  if (world <= 0 || !c.activity.processes_known || seen == 0) return;
-  const bool fits = static_cast<double>(seen) >= world;
-  Judgement j = configuration_judgement("ranks", fits ? Level::kOk : Level::kWarn,
-                                        fmt::format("{} of {:.0f} ranks", seen, world));
-  if (!fits) j.advice = "a rank is missing, or the rest run on another machine";
-  std::size_t holding = 0;
-  for (const DeviceActivity& device : c.activity.devices) holding += device.used_bytes > 1e9;
-  const bool trains = c.state.phase == Phase::kTrain && c.activity.last_step > 0;
-  if (fits && trains && c.activity.devices.size() >= seen && holding < seen) {
-    j.level = Level::kWarn;
-    j.reason = fmt::format("{} ranks, {} GPUs hold memory", seen, holding);
-    j.advice = "two ranks may share a GPU: compare LOCAL_RANK and CUDA_VISIBLE_DEVICES of each";
-  }
-  j.value = static_cast<double>(seen);
-  j.threshold = fmt::format("{:.0f} ranks, each with a GPU of its own", world);
-  all->push_back(j);
-}
-
 void add_parameters(const Case& c, Judgements* all) {
   const auto shape = draft_shape(c.config);
   const auto counted = c.config.number("trainable_params"), total = c.config.number("total_params");
@@ -330,7 +309,6 @@ Judgements judge_configuration(const Case& c) {
   add_lr(c, &all);
   add_vocabulary(c, &all);
   add_warm_start(c, &all);
-  add_ranks(c, &all);
   add_parameters(c, &all);
   add_bandwidth(c, &all);
   if (all.empty())

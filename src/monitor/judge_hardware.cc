@@ -304,9 +304,9 @@ void add_neighbours(const Case& c, Judgements* all) {
 
 /// Means over five minutes: one rank saves or validates alone for a while, and that is no straggler.
 void add_straggler(const Case& c, Judgements* all) {
-  constexpr double kSeconds = 300;
+  const double seconds = c.thresholds.slow_window_seconds;
   const auto& views = c.series.views;
-  if (seconds_between(views.front(), views.back()) < kSeconds) return;
+  if (seconds_between(views.front(), views.back()) < seconds) return;
   const DeviceActivity *least = nullptr, *most = nullptr;
   double least_r = 0, most_r = 0;
   for (const DeviceActivity& device : c.activity.devices) {
@@ -314,7 +314,7 @@ void add_straggler(const Case& c, Judgements* all) {
     double sum = 0;
     int seen = 0;
     for (const RunView& view : views)
-      if (view.devices && seconds_between(view, views.back()) <= kSeconds)
+      if (view.devices && seconds_between(view, views.back()) <= seconds)
         for (const DeviceView& then : *view.devices)
           if (then.index == device.index && !std::isnan(then.power_w)) {
             sum += then.power_w;
@@ -330,7 +330,7 @@ void add_straggler(const Case& c, Judgements* all) {
                                    fmt::format("GPU {} works less than the others: r {:.2f}, GPU {} {:.2f}",
                                                least->index, least_r, most->index, most_r));
   j.value = most_r / least_r;
-  j.window_seconds = kSeconds;
+  j.window_seconds = seconds;
   j.threshold = fmt::format("warn: powers above idle more than {}x apart", c.thresholds.straggler_ratio);
   j.advice = "it gets shorter batches, or is slower: compare clocks, heat and neighbours of both";
   all->push_back(j);

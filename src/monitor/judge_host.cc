@@ -126,38 +126,58 @@ void add_swap(const Case& c, Judgements* all) {
   all->back().advice = "lower the number of workers or the prefetch";
 }
 
+/// Few files that may still be made: a full table of inodes stops a run like a full disk.
+void add_inodes(const Case& c, const char* name, const char* where, const DiskRoom& room, Judgements* all) {
+  if (!(room.inodes_total > 0) || room.inodes_free >= c.thresholds.disk_free_warn * room.inodes_total) return;
+  Judgement j = hardware_judgement(name, Level::kWarn,
+                                   fmt::format("room for {:.0f} more files {}", room.inodes_free, where));
+  j.value = room.inodes_free;
+  j.unit = "files";
+  j.threshold = fmt::format("warn < {:.0f} %", 100 * c.thresholds.disk_free_warn);
+  j.advice = "remove small files: " + room.path;
+  all->push_back(std::move(j));
+}
+
 void add_disk(const Case& c, Judgements* all) {
-  const HostView& host = c.series.views.back().host;
-  if (std::isnan(host.disk_free)) return;
+  const DiskRoom& room = c.series.views.back().host.disk;
+  if (std::isnan(room.free)) return;
   double checkpoint = 0;
   for (const CheckpointSeen& seen : c.activity.checkpoints) checkpoint = std::max(checkpoint, seen.bytes);
   if (const auto shape = draft_shape(c.config); checkpoint <= 0 && shape)  // before the first one
     checkpoint = checkpoint_bytes(*shape);
-  const bool full = checkpoint > 0 && host.disk_free < c.thresholds.disk_free_checkpoints * checkpoint;
-  const bool low = host.disk_free < c.thresholds.disk_free_warn * host.disk_total;
+  const bool full = checkpoint > 0 && room.free < c.thresholds.disk_free_checkpoints * checkpoint;
+  const bool low = room.free < c.thresholds.disk_free_warn * room.total;
   Judgement j = hardware_judgement("disk",
                                    full  ? Level::kCrit
                                    : low ? Level::kWarn
                                          : Level::kOk,
-                                   fmt::format("{} free for checkpoints", human_bytes(host.disk_free)));
+                                   fmt::format("{} free for checkpoints", human_bytes(room.free)));
   if (full)
-    j.reason =
-        fmt::format("{} free, a checkpoint takes {}", human_bytes(host.disk_free), human_bytes(checkpoint));
-  j.value = host.disk_free;
+    j.reason = fmt::format("{} free, a checkpoint takes {}", human_bytes(room.free), human_bytes(checkpoint));
+  j.value = room.free;
   j.unit = "bytes";
   j.threshold = fmt::format("crit < {:.0f} checkpoints, warn < {:.0f} %", c.thresholds.disk_free_checkpoints,
                             100 * c.thresholds.disk_free_warn);
-  if (j.level != Level::kOk) j.advice = "free space where checkpoints go: " + host.disk_path;
+  if (j.level != Level::kOk) j.advice = "free space where checkpoints go: " + room.path;
   all->push_back(j);
-  if (!(host.inodes_total > 0) || host.inodes_free >= c.thresholds.disk_free_warn * host.inodes_total) return;
-  Judgement files =
-      hardware_judgement("inodes", Level::kWarn,
-                         fmt::format("room for {:.0f} more files where checkpoints go", host.inodes_free));
-  files.value = host.inodes_free;
-  files.unit = "files";
-  files.threshold = fmt::format("warn < {:.0f} %", 100 * c.thresholds.disk_free_warn);
-  files.advice = "remove small files: " + host.disk_path;
-  all->push_back(files);
+  add_inodes(c, "inodes", "where checkpoints go", room, all);
+}
+
+/// Where the data lies, if that is another file system: what fills it (extraction, caches of a loader) stops
+/// when it is full.
+void add_data_disk(const Case& c, Judgements* all) {
+  const DiskRoom& room = c.series.views.back().host.data_disk;
+  if (std::isnan(room.free) || !(room.total > 0)) return;
+  const bool low = room.free < c.thresholds.disk_free_warn * room.total;
+  Judgement j = hardware_judgement("data_disk", low ? Level::kWarn : Level::kOk,
+                                   fmt::format("{} ({:.0f} %) free where the data lies",
+                                               human_bytes(room.free), 100 * room.free / room.total));
+  j.value = room.free;
+  j.unit = "bytes";
+  j.threshold = fmt::format("warn < {:.0f} %", 100 * c.thresholds.disk_free_warn);
+  if (low) j.advice = "what writes states or caches there will stop: free space in " + room.path;
+  all->push_back(std::move(j));
+  add_inodes(c, "data_inodes", "where the data lies", room, all);
 }
 
 /// Runs without a GPU: cores against the cores they may use.
@@ -198,6 +218,7 @@ Judgements judge_host(const Case& c) {
   add_network(c, &all);
   add_swap(c, &all);
   add_disk(c, &all);
+  add_data_disk(c, &all);
   return all;
 }
 

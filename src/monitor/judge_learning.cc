@@ -156,6 +156,22 @@ void add_spikes(const Case& c, Judgements* all) {
   all->push_back(j);
 }
 
+/// full_acc_k counts what is right at all depths up to k: it can only fall with depth.
+void add_accuracy_order(const Case& c, Judgements* all) {
+  for (int k = 1; k < 64; ++k) {
+    const auto &above = c.series.log.series("full_acc_" + std::to_string(k - 1)),
+               &here = c.series.log.series("full_acc_" + std::to_string(k));
+    if (here.size() < 100 || above.size() < 100) return;
+    const double before = last_median(above, 50), level = last_median(here, 50);
+    if (!(level > before)) continue;
+    Judgement j = learning_judgement(
+        "depth_order", Level::kWarn,
+        fmt::format("full_acc_{} ({:.3f}) is above full_acc_{} ({:.3f})", k, level, k - 1, before));
+    j.advice = "accuracy cannot rise with depth: check the shift and the mask of the drafting steps";
+    return all->push_back(std::move(j));
+  }
+}
+
 /// Later drafting steps see the draft's own state and are harder: loss must rise with depth.
 void add_depth_order(const Case& c, Judgements* all) {
   const auto names = c.series.log.loss_names();
@@ -272,25 +288,40 @@ std::string lowered_clocks(const Case& c) {
   return text;
 }
 
-void add_speed(const Case& c, Judgements* all) {
-  const auto& speed = c.series.log.series("tokens_per_second");
-  if (speed.empty()) return;
-  const double now = last_median(speed, 10);
+/// Medians of ten records, so that one slow step is none.
+double best_level(const std::vector<double>& values) {
   double best = kNotKnown;
-  const std::vector<double> values = values_of(speed);
   for (std::size_t i = 0; i + 10 <= values.size(); i += 5) {
     const double level = median(std::vector<double>(values.begin() + static_cast<std::ptrdiff_t>(i),
                                                     values.begin() + static_cast<std::ptrdiff_t>(i + 10)));
     best = std::isnan(best) ? level : std::max(best, level);
   }
+  return best;
+}
+
+/// Tokens per second; of a trainer that prints only how long a step takes, steps per second.
+void add_speed(const Case& c, Judgements* all) {
+  std::vector<MetricSample> speed = c.series.log.series("tokens_per_second");
+  const bool tokens = !speed.empty();
+  if (!tokens)
+    for (MetricSample sample : c.series.log.series("step_seconds")) {
+      sample.value = 1 / sample.value;  // not finite of 0: left out
+      speed.push_back(sample);
+    }
+  if (speed.empty()) return;
+  const char* unit = tokens ? "tokens/s" : "steps/s";
+  const double now = last_median(speed, 10), best = best_level(values_of(speed));
+  if (std::isnan(now)) return;
   const bool slow = now < (1 - c.thresholds.speed_drop) * best;
-  Judgement j =
-      learning_judgement("speed", slow ? Level::kWarn : Level::kOk, fmt::format("{:.0f} tokens/s", now));
+  const auto text = [tokens](double value) {
+    return tokens ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
+  };
+  Judgement j = learning_judgement("speed", slow ? Level::kWarn : Level::kOk, text(now) + " " + unit);
   j.value = now;
-  j.unit = "tokens/s";
+  j.unit = unit;
   j.threshold = fmt::format("warn: {:.0f} % below its best", 100 * c.thresholds.speed_drop);
   if (slow) {
-    j.reason += fmt::format(", {:.0f} % below its best of {:.0f}", 100 * (1 - now / best), best);
+    j.reason += fmt::format(", {:.0f} % below its best of {}", 100 * (1 - now / best), text(best));
     j.advice = "clocks (throttling), memory fragmentation, a neighbour, or data from a slower disk";
     if (const std::string clocks = lowered_clocks(c); !clocks.empty())
       j.advice = clocks + ": see throttle, or " + j.advice;
@@ -361,6 +392,7 @@ Judgements judge_learning(const Case& c) {
   add_trend(c, &all);
   add_spikes(c, &all);
   add_depth_order(c, &all);
+  add_accuracy_order(c, &all);
   add_accuracy(c, &all);
   add_acceptance(c, &all);
   add_speed(c, &all);

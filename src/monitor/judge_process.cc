@@ -5,6 +5,8 @@
 #include "base/clock.h"
 #include "monitor/evidence.h"
 #include "monitor/judges.h"
+#include "monitor/run_end.h"
+#include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
 namespace {
@@ -63,23 +65,27 @@ void add_cpu(const Case& c, Judgements* all) {
   all->push_back(j);
 }
 
-/// Runnable but not running: too many threads, or a quota.
-void add_run_wait(const Case& c, Judgements* all) {
+/// Growth of a counter of seconds of the ranks, as a share of their time in the window.
+double share_of_ranks(const Case& c, double ProcessView::*seconds) {
   if (c.activity.views < 2 || c.activity.span_seconds <= 0 ||
       !c.series.views[c.activity.first_view].processes)
-    return;
-  double waited = 0, known = 0;
+    return kNotKnown;
+  double grown = 0, known = 0;
   for (const std::size_t i : c.activity.roles.ranks) {
     const ProcessView& last = (*c.series.views.back().processes)[i];
     for (const ProcessView& first : *c.series.views[c.activity.first_view].processes)
-      if (first.pid == last.pid && !std::isnan(first.run_wait_seconds) &&
-          !std::isnan(last.run_wait_seconds)) {
-        waited += last.run_wait_seconds - first.run_wait_seconds;
+      if (first.pid == last.pid && !std::isnan(first.*seconds) && !std::isnan(last.*seconds)) {
+        grown += last.*seconds - first.*seconds;
         ++known;
       }
   }
-  if (known == 0) return;
-  const double share = waited / (known * c.activity.span_seconds);  // of the main threads' time
+  return known == 0 ? kNotKnown : grown / (known * c.activity.span_seconds);
+}
+
+/// Runnable but not running: too many threads, or a quota.
+void add_run_wait(const Case& c, Judgements* all) {
+  const double share = share_of_ranks(c, &ProcessView::run_wait_seconds);  // of the main threads' time
+  if (std::isnan(share)) return;
   Judgement j =
       process_judgement("run_wait", share > c.thresholds.run_wait_warn ? Level::kWarn : Level::kOk,
                         fmt::format("runnable but waiting for a core {:.0f} % of the time", 100 * share));
@@ -90,6 +96,20 @@ void add_run_wait(const Case& c, Judgements* all) {
   if (j.level == Level::kWarn)
     j.advice = "more threads than cores: set OMP_NUM_THREADS, or something else uses the machine";
   all->push_back(j);
+}
+
+/// Told where it is counted at all (the kernel's delay accounting): how much of their time ranks wait for
+/// disks.
+void add_disk_wait(const Case& c, Judgements* all) {
+  const double share = share_of_ranks(c, &ProcessView::disk_wait_seconds);
+  if (!(share > 0)) return;
+  Judgement j = process_judgement(
+      "disk_wait", Level::kOk, fmt::format("waits for disks {:.0f} % of the time of each rank", 100 * share));
+  j.value = share;
+  j.unit = "share";
+  j.window_seconds = c.activity.span_seconds;
+  j.threshold = "none: threads add up; mapped files count, files over a network do not";
+  all->push_back(std::move(j));
 }
 
 /// How long a process has been defunct, going back from the last view. A parent needs a moment to collect it.
@@ -183,6 +203,31 @@ void add_port(const Case& c, Judgements* all) {
   all->push_back(std::move(j));
 }
 
+/// An error is the log's last word and the run lives on: a rank that failed while the others wait for it, or
+/// a program whose other threads do not end. What is printed after an exception shows that it was survived.
+void add_log_error(const Case& c, Judgements* all) {
+  const LogError* error = c.series.log_known ? c.series.log.cause() : nullptr;
+  if (error == nullptr || c.activity.ranks.empty() || contains_any(error->kind, {"signal", "ranks_differ"}))
+    return;
+  if (c.state.state == RunState::kDead || c.state.state == RunState::kFinished) return;
+  const bool goes_on = c.activity.silent_seconds < c.activity.log_silent_seconds - 1;  // a checkpoint since
+  const bool exception = error->kind == "exception";
+  const bool survived = exception && static_cast<std::int64_t>(c.series.log.lines) > error->line + 2;
+  if (goes_on || survived || !(c.activity.log_silent_seconds >= c.thresholds.error_seconds)) return;
+  Judgement j =
+      process_judgement("log_error", exception ? Level::kWarn : Level::kCrit,
+                        fmt::format("the log ends with an error {} ago, and the run lives on{}: {:.200}",
+                                    human_duration(c.activity.log_silent_seconds),
+                                    error->rank.empty() ? "" : " (rank " + error->rank + ")", error->text));
+  j.value = c.activity.log_silent_seconds;
+  j.unit = "s";
+  j.threshold = fmt::format("its last word for {}; crit: not an exception alone",
+                            human_duration(c.thresholds.error_seconds));
+  j.advice = advice_for(*error);
+  if (j.advice.empty()) j.advice = "end what is left of the run and start again from the last checkpoint";
+  all->push_back(std::move(j));
+}
+
 void add_log(const Case& c, Judgements* all) {
   if (!c.state.silence.empty()) {
     Judgement j = process_judgement("log", Level::kOk, c.state.silence);
@@ -224,9 +269,11 @@ Judgements judge_process(const Case& c) {
   Judgements all = {state_judgement(c)};
   add_cpu(c, &all);
   add_run_wait(c, &all);
+  add_disk_wait(c, &all);
   add_states(c, &all);
   add_gone_ranks(c, &all);
   add_port(c, &all);
+  add_log_error(c, &all);
   add_log(c, &all);
   add_orphans(c, &all);
   return all;

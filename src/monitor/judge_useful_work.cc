@@ -29,11 +29,25 @@ std::string with_padding(const Case& c, double mfu) {
   return fmt::format(", {:.0f} % with the padding", 100 * mfu / fill);
 }
 
-/// Power and arithmetic tell of the same work; far apart, one of them is counted wrong.
-std::string against_power(const Case& c, double mfu) {
-  const double r = c.activity.above_idle, factor = c.thresholds.mfu_power_factor;
-  if (!(r > 0.05) || (mfu < factor * r && r < factor * mfu)) return {};
-  return fmt::format("; the power (r {:.2f}) says otherwise: is the token count or the shape right?", r);
+/// Power and arithmetic tell of the same work; far apart, one of them is counted wrong. Power is drawn for
+/// the padding too, so it is compared with the arithmetic on all positions.
+void compare_with_power(const Case& c, Judgement* j) {
+  const double r = c.activity.above_idle, fill = packing_fill(c);
+  const double work = fill > 0.01 && fill < 0.98 ? std::min(1.0, j->value / fill) : j->value;
+  if (!(r > 0.05) || !(work > 0) || c.activity.changing) return;
+  const double apart = std::max(work / r, r / work);
+  j->threshold += fmt::format("; remark: {} times apart from the power's share, warn: {} times",
+                              c.thresholds.mfu_power_remark, c.thresholds.mfu_power_factor);
+  if (apart < c.thresholds.mfu_power_remark) return;
+  j->reason += fmt::format("; {:.1f} times {} than the power (r {:.2f}) lets expect", apart,
+                           work < r ? "less" : "more", r);
+  if (apart < c.thresholds.mfu_power_factor) return;
+  j->reason += ": is the token count or the shape right?";
+  if (j->level != Level::kOk) return;
+  j->level = Level::kWarn;
+  j->advice =
+      work < r ? "check that tokens/s counts all real tokens of a rank, and the shape; else memory-bound work"
+               : "check the peak (--peak), that tokens/s is one rank's, and the shape";
 }
 
 void add_mfu(const Case& c, Judgements* all) {
@@ -48,8 +62,9 @@ void add_mfu(const Case& c, Judgements* all) {
   if (!printed.empty() && !(declared && computable)) {
     // The trainer knows its own work best.
     j.value = printed.back().value;
-    j.reason = fmt::format("MFU {:.0f} %", 100 * j.value) + against_power(c, j.value);
-    j.threshold = "none: as the run prints it";
+    j.reason = fmt::format("MFU {:.0f} %", 100 * j.value);
+    j.threshold = "as the run prints it";
+    compare_with_power(c, &j);
     return all->push_back(std::move(j));
   }
   if (!computable) return;
@@ -57,11 +72,12 @@ void add_mfu(const Case& c, Judgements* all) {
   const double flop = training_flop_per_token(*shape);
   j.value = speed.back().value * flop / peak.flops;
   j.level = j.value < c.thresholds.mfu_warn ? Level::kWarn : Level::kOk;
-  j.reason = fmt::format("MFU {:.0f} %{} ({:.0f} tokens/s x {:.3g} GFLOP of {:.4g} TFLOP/s {}){}",
-                         100 * j.value, with_padding(c, j.value), speed.back().value, flop / 1e9,
-                         peak.flops / 1e12, peak.source, against_power(c, j.value));
+  j.reason =
+      fmt::format("MFU {:.0f} %{} ({:.0f} tokens/s x {:.3g} GFLOP of {:.4g} TFLOP/s {})", 100 * j.value,
+                  with_padding(c, j.value), speed.back().value, flop / 1e9, peak.flops / 1e12, peak.source);
   j.threshold = fmt::format("warn < {}; 0.2-0.4 is usual", c.thresholds.mfu_warn);
   if (j.level == Level::kWarn) j.advice = "look at fill, data wait, tiny kernels, padding";
+  compare_with_power(c, &j);
   all->push_back(std::move(j));
 }
 

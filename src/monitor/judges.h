@@ -28,7 +28,8 @@ Judgements judge_tracked(const Case& c);  // as a tracker noted it, where nothin
 Judgements judge_useful_work(const Case& c);  // MFU, cost: layer hardware
 Judgements judge_slow(const Case& c);         // growth, energy, the kernel's log: layer hardware
 Judgements judge_configuration(const Case& c);
-Judgements judge_data(const Case& c);  // vocabulary maps, data files, workers: layers configuration, process
+Judgements judge_ranks(const Case& c);  // those that were asked for: layer configuration
+Judgements judge_data(const Case& c);   // vocabulary maps, data files, workers: layers configuration, process
 Judgements judge_learning(const Case& c);
 Judgements judge_outcome(const Case& c);  // plateau, clipping, what a server measured: layer learning
 Judgements judge_alerts(const Case& c);   // what the trainer's own code raised in its tracker: layer learning

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/host_name.h"
 #include "base/interrupt.h"
 #include "formats/json.h"
 #include "monitor/proc_reader.h"
@@ -24,11 +25,6 @@ namespace eaglet::monitor {
 namespace {
 
 constexpr double kDrainSeconds = 1;
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
-}
 
 std::string reason_of(int status) {
   if (WIFEXITED(status)) return fmt::format("exit code {}", WEXITSTATUS(status));

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "monitor/log_reader.h"
+#include "monitor/other_host.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
@@ -31,6 +34,7 @@ std::string path_after(std::string_view text, std::string_view words_before) {
 }
 
 /// "max_seq_len: 8192", "max-seq-len = 8192", "--max-seq-len 8192": names that settings are compared by.
+constexpr std::size_t kMostHosts = 64;
 constexpr const char* kSettingNames[] = {"max_seq_len", "ttt_steps",     "draft_vocab_size", "epochs",
                                          "batch_size",  "warmup_steps",  "total_steps",      "num_workers",
                                          "world_size",  "train_samples", "real_tokens"};
@@ -86,6 +90,12 @@ bool LogReader::fact_line(std::string_view text) {
     while (end < rest.size() && rest[end] != ' ' && rest[end] != ',' && rest[end] != '}') ++end;
     if (!number(rest.substr(0, end))) continue;
     facts_.settings[name] = std::string(rest.substr(0, end));
+    fact = true;
+  }
+  if (const std::string host = host_of_line(text); !host.empty()) {
+    auto& hosts = facts_.hosts;
+    const bool listed = std::find(hosts.begin(), hosts.end(), host) != hosts.end();
+    if (!listed && hosts.size() < kMostHosts) hosts.push_back(host);
     fact = true;
   }
   if (contains_any(low, {"training finished", "training complete", "training is complete",

@@ -59,6 +59,7 @@ struct LogFacts {
 
   std::optional<std::int64_t> train_batches, val_batches, total_training_steps;
   std::optional<std::int64_t> trainable_params, total_params, tensors_loaded, tensors_skipped;
+  std::vector<std::string> hosts;               // machines whose processes wrote it, the first 64
   std::map<std::string, std::string> settings;  // what the log echoes: max_seq_len, ttt_steps, lr, ...
   std::vector<std::string> checkpoints;         // paths it says it saved, the last 64
 

@@ -5,8 +5,8 @@ namespace {
 
 struct Look {
   const char* judgement;
-  const char*
-      command;  // {pid} first rank, {log}, {config}, {output}: what is not known leaves the next row a try
+  const char* command;  // {pid} first rank, {log}, {config}, {output}, {data}: what is not known leaves the
+                        // next row a try
 };
 // What an engineer would type. Rows of one judgement stand in the order in which they are tried.
 constexpr Look kLooks[] = {
@@ -14,6 +14,7 @@ constexpr Look kLooks[] = {
     {"server", "tail -20 {log}"},
     {"server", "ps -eo pid,stat,pcpu,etime,args --sort=-pcpu | head -20"},
     {"workers", "grep -n -i -E 'worker|killed|bus error' {log} | tail -5"},
+    {"log_error", "tail -50 {log}"},
     {"storage", "grep -E 'nfs|lustre|ceph|fuse' /proc/mounts; cat /proc/{pid}/stack"},
     {"log_deleted", "cat /proc/{pid}/fd/1 > saved.log"},
     {"power", "py-spy dump --pid {pid}"},
@@ -39,6 +40,8 @@ constexpr Look kLooks[] = {
     {"swap", "ps -eo rss,pid,args --sort=-rss | head -20"},
     {"disk", "df -h {output}; du -sh {output}/* | sort -h | tail"},
     {"inodes", "df -i {output}"},
+    {"data_disk", "df -h {data}; du -sh {data}/* | sort -h | tail"},
+    {"data_inodes", "df -i {data}"},
     {"packing", "grep -n -i -E 'pack|seq_len|batch' {config}"},
     {"packing", "grep -n -i -E 'pack|seq.?len|batch' {log} | head"},
     {"declared", "grep -n . {config}"},
@@ -83,6 +86,7 @@ std::string quoted(const std::string& path) {
 
 std::string next_command(const Judgement& judgement, const RunSeries& series, const Activity& activity) {
   const std::string pid = activity.ranks.empty() ? "" : std::to_string(activity.ranks.front().pid);
+  const std::string data = series.views.empty() ? "" : series.views.back().host.data_disk.path;
   const bool no_gpu = !activity.devices_known;
   for (const Look& look : kLooks) {
     if (judgement.name != look.judgement) continue;
@@ -90,7 +94,7 @@ std::string next_command(const Judgement& judgement, const RunSeries& series, co
     if (no_gpu && command.rfind("nvidia-smi", 0) == 0) continue;
     if (replace(&command, "{pid}", pid) && replace(&command, "{log}", quoted(series.log_path)) &&
         replace(&command, "{config}", quoted(series.config_path)) &&
-        replace(&command, "{output}", quoted(series.output_dir)))
+        replace(&command, "{output}", quoted(series.output_dir)) && replace(&command, "{data}", quoted(data)))
       return command;
   }
   if (!series.live) return "eaglet doctor --all --snapshots FOLDERS";

@@ -1,5 +1,3 @@
-#include <cstdlib>
-
 #include "base/clock.h"
 #include "monitor/child_output.h"
 #include "monitor/devices.h"
@@ -87,25 +85,12 @@ class NvidiaSmi : public DeviceSource {
   std::vector<DeviceProcess> processes_;
 };
 
-std::string environment(const char* name, const char* standard) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? standard : value;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<DeviceSource>> open_nvidia_smi(const std::string& program, NvidiaSmiPace pace) {
   auto source = std::make_unique<NvidiaSmi>(program, pace);
   if (!source->ask()) return Status(StatusCode::kUnavailable, "nvidia-smi does not answer here", program);
   return std::unique_ptr<DeviceSource>(std::move(source));
-}
-
-std::unique_ptr<DeviceSource> open_devices() {
-  if (const std::string library = environment("EAGLET_NVML", "libnvidia-ml.so.1"); library != "none")
-    if (auto nvml = open_nvml(library); nvml.ok()) return std::move(*nvml);
-  if (const std::string program = environment("EAGLET_NVIDIA_SMI", "nvidia-smi"); program != "none")
-    if (auto smi = open_nvidia_smi(program); smi.ok()) return std::move(*smi);
-  return nullptr;
 }
 
 }  // namespace eaglet::monitor

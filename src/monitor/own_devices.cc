@@ -25,14 +25,15 @@ bool is_ours(const RunView& view, std::int64_t pid) {
 
 /// Indices, UUIDs ("GPU-8f2a..."), or the first letters of one; what follows an entry that is none counts no
 /// more, as CUDA reads it. MIG instances name no whole device.
-Devices named_by(const std::string& visible, const std::vector<DeviceView>& devices) {
+Devices named_by(const std::string& visible, const std::vector<DeviceView>& devices, bool numbers) {
   Devices named;
   for (const std::string_view entry : split(visible, ',')) {
     const std::string_view name = trim(entry);
     const auto index = whole_number(name);
     const std::size_t before = named.size();
     for (const DeviceView& device : devices)
-      if (index ? device.index == *index : starts_with(name, "GPU-") && starts_with(device.id, name))
+      if (index ? numbers && device.index == *index
+                : starts_with(name, "GPU-") && starts_with(device.id, name))
         named.insert(device.index);
     if (named.size() == before) break;
   }
@@ -59,7 +60,10 @@ void OwnDevices::restrict(const std::set<std::string>& visible, bool in_containe
   if (!seen_.empty()) return keep(seen_, view);
   if (holds_none(*view->processes)) return keep({}, view);
   Devices own;
-  for (const std::string& list : visible) own.merge(named_by(list, *view->devices));
+  const bool alike = std::all_of(view->devices->begin(), view->devices->end(), [&](const DeviceView& device) {
+    return device.name == view->devices->front().name;
+  });
+  for (const std::string& list : visible) own.merge(named_by(list, *view->devices, by_bus_ || alike));
   if (own.empty()) {
     for (const DeviceView& device : *view->devices) own.insert(device.index);
     if (view->device_processes && !in_container)

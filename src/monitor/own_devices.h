@@ -18,8 +18,12 @@ class OwnDevices {
   ///   no process of somebody else is on it; all of them in a container, where process ids are another
   ///   space's
   void restrict(const std::set<std::string>& visible, bool in_container, RunView* view);
+  /// CUDA_DEVICE_ORDER=PCI_BUS_ID: CUDA numbers GPUs as the driver does. Else it begins with the fastest, and
+  /// where they are of several kinds a number in `visible` says nothing.
+  void numbered_by_bus() { by_bus_ = true; }
 
  private:
+  bool by_bus_ = false;
   std::set<std::int64_t> seen_;  // with a process of the run
 };
 

@@ -55,6 +55,17 @@ TEST(OwnDevices, AsItsEnvironmentNamesThem) {
   EXPECT_EQ(restricted(view_of({}), {"MIG-5"}), "0123") << "an instance names no whole device";
 }
 
+TEST(OwnDevices, NumbersOfBoardsOfSeveralKinds) {
+  RunView mixed = view_of({});
+  mixed.devices->back().name = "a faster one";  // CUDA's 0, the driver's 3
+  EXPECT_EQ(restricted(mixed, {"0"}), "0123") << "which one that is cannot be told";
+  EXPECT_EQ(restricted(mixed, {"GPU-d1234"}), "3");
+  OwnDevices own;
+  own.numbered_by_bus();
+  own.restrict({"0"}, false, &mixed);
+  EXPECT_EQ(kept(mixed), "0");
+}
+
 TEST(OwnDevices, NoneOfSomebodyElse) {
   EXPECT_EQ(restricted(view_of({{99, 0, 1e9}, {98, 3, 1e9}})), "12");
   EXPECT_EQ(restricted(view_of({{99, 0, 1e9}}), {}, true), "0123")

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/host_name.h"
 #include "monitor/listening.h"
 #include "monitor/text_scan.h"
 
@@ -19,11 +20,8 @@ std::string value_of(const std::map<std::string, std::string>& environment, cons
 }
 
 bool is_this_machine(const std::string& address) {
-  char name[256] = {};
-  (void)::gethostname(name, sizeof name - 1);
-  const std::string host = name;
   return address.empty() || address == "localhost" || starts_with(address, "127.") || address == "::1" ||
-         address == "0.0.0.0" || address == host || address == host.substr(0, host.find('.'));
+         address == "0.0.0.0" || same_host(address, host_name());
 }
 
 /// A rank that another launcher process started beside ours (srun, mpirun): the same port, begun together.

@@ -140,6 +140,7 @@ std::optional<ProcessView> ProcReader::basics(std::int64_t pid, KeptTables* kept
   process.group = static_cast<std::int64_t>(field(5));
   process.session = static_cast<std::int64_t>(field(6));
   process.major_faults = field(12);
+  if (fields.size() >= 40) process.disk_wait_seconds = field(42) / ticks_per_second();
   process.cpu_seconds = (field(14) + field(15)) / ticks_per_second();
   process.start_time = field(22);
   process.rss_bytes = field(24) * static_cast<double>(::sysconf(_SC_PAGESIZE));

@@ -75,6 +75,7 @@ TEST(ProcReader, AMadeUpTree) {
   EXPECT_EQ(process->name, "odd) (name");
   EXPECT_EQ(process->state, 'S');
   EXPECT_EQ(process->cpu_seconds, 2.5);
+  EXPECT_TRUE(std::isnan(process->disk_wait_seconds)) << "half a line of a made-up kernel";
   EXPECT_EQ(process->start_time, 100);
   reader.details(&*process);
   EXPECT_EQ(process->command, "python train.py --rank 2");
@@ -369,6 +370,8 @@ TEST(ShmLeftovers, OnlyWhatNobodyMapsOrHasOpen) {
 TEST(Target, NothingOfThatName) {
   EXPECT_EQ(resolve_target("999999999", ProcReader()).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(resolve_target("no-run-is-called-so-7f3a", ProcReader()).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(resolve_target("/dev/null", ProcReader()).status().code(), StatusCode::kUsage)
+      << "half of all processes have it open";
 }
 
 TEST(Orphans, AWorkerWhoseRunDiedIsFoundAndEndedByItsRunId) {

@@ -71,16 +71,21 @@ bool legal_name(std::string_view name, bool label) {
   return true;
 }
 
+/// The first place from `at` on that is neither blank nor tab, which may stand between any two signs.
+std::size_t behind_blanks(std::string_view line, std::size_t at) {
+  return std::min(line.size(), line.find_first_not_of(" \t", at));
+}
+
 /// `a="b",c="d"` up to the closing brace; *at ends behind it.
 bool read_labels(std::string_view line, std::size_t* at, std::map<std::string, std::string>* labels) {
-  while (*at < line.size() && line[*at] != '}') {
+  while ((*at = behind_blanks(line, *at)) < line.size() && line[*at] != '}') {
     const std::size_t equals = line.find('=', *at);
-    if (equals == std::string_view::npos || equals + 1 >= line.size() || line[equals + 1] != '"')
-      return false;
-    const std::string name(line.substr(*at, equals - *at));
+    const std::size_t quote = equals == std::string_view::npos ? equals : behind_blanks(line, equals + 1);
+    if (quote == std::string_view::npos || quote >= line.size() || line[quote] != '"') return false;
+    const std::string name(trim(line.substr(*at, equals - *at)));
     if (!legal_name(name, true)) return false;
     std::string value;
-    std::size_t i = equals + 2;
+    std::size_t i = quote + 1;
     for (; i < line.size() && line[i] != '"'; ++i) {
       if (line[i] == '\\' && i + 1 < line.size()) {
         ++i;
@@ -91,7 +96,7 @@ bool read_labels(std::string_view line, std::size_t* at, std::map<std::string, s
     }
     if (i >= line.size()) return false;
     (*labels)[name] = value;
-    *at = i + 1;
+    *at = behind_blanks(line, i + 1);
     if (*at < line.size() && line[*at] == ',') ++*at;
   }
   if (*at >= line.size()) return false;
@@ -159,8 +164,11 @@ std::string prometheus_text(const Verdict& v, const std::string& version) {
   devices("gpu_power_watts", "Power draw.", &DeviceActivity::power_w, 1);
   devices("gpu_memory_used_bytes", "Device memory in use.", &DeviceActivity::used_bytes, 1);
   page.begin("run_info", "gauge", "Constant 1; facts in labels.");
-  page.sample(1,
-              fmt::format(",version=\"{}\",phase=\"{}\"", escaped(version, true), phase_word(v.state.phase)));
+  std::string facts =
+      fmt::format(",version=\"{}\",phase=\"{}\"", escaped(version, true), phase_word(v.state.phase));
+  if (!std::isnan(v.ttt_steps)) facts += fmt::format(",ttt_steps=\"{:.0f}\"", v.ttt_steps);
+  if (!std::isnan(v.max_seq_len)) facts += fmt::format(",max_seq_len=\"{:.0f}\"", v.max_seq_len);
+  page.sample(1, facts);
   return page.take();
 }
 

@@ -1,7 +1,91 @@
 // What happens to a run: healthy ones, hangs, faults and ends.
+#include <algorithm>
+
 #include "monitor/replay_world.h"
 
 namespace eaglet::monitor {
+
+namespace {
+
+void add_errors(std::vector<Scenario>* all) {
+  all->push_back({"a rank prints an error, the others wait", "crit, log_error", 300, 60, 500,
+                  [](double t, Second* s) {
+                    if (t < 300) return;
+                    s->says = "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.";
+                    spin(s);
+                  },
+                  [](const Verdict& v) {
+                    return warned(v, "log_error", Level::kCrit) &&
+                           reason_of(v, "log_error").find("(rank 2)") != std::string::npos;
+                  }});
+  all->push_back({"an exception that is survived", nullptr, 0, 0, 600,
+                  [](double t, Second* s) {
+                    if (t >= 300) s->says = "ValueError: sample 17 has no response, skipped";
+                  },
+                  [](const Verdict&) { return false; }});
+}
+
+/// Four ranks were asked for by the launcher that started them here.
+void asked_for_four(double, RunView* view, RunSeries* series) {
+  const auto& all = *view->processes;
+  const bool three = std::none_of(all.begin(), all.end(), [](const auto& p) { return p.pid == 103; });
+  if (three)  // nor has it a loader
+    std::erase_if(*view->processes, [](const ProcessView& process) { return process.parent == 103; });
+  series->environment = {{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}};
+}
+
+/// Until `t` the others wait for rank 3 in their first collective.
+void without_rank_3(Second* s) {
+  stop(s);
+  s->rank_cores = 0.02;
+  s->rank_lost = 3;
+}
+
+void add_ranks(std::vector<Scenario>* all) {
+  Scenario slow = {"rank 3 starts 90 s after the others",
+                   nullptr,
+                   0,
+                   0,
+                   600,
+                   [](double t, Second* s) {
+                     if (t < 90) without_rank_3(s);
+                   },
+                   [](const Verdict&) { return false; }};
+  slow.touch = asked_for_four;
+  all->push_back(slow);
+  Scenario never = {"a rank never starts",
+                    "crit, ranks",
+                    115,
+                    60,
+                    300,
+                    [](double, Second* s) { without_rank_3(s); },
+                    [](const Verdict& v) {
+                      return warned(v, "ranks", Level::kCrit) &&
+                             reason_of(v, "ranks").find("3 of 4 ranks") != std::string::npos;
+                    }};
+  never.touch = asked_for_four;
+  all->push_back(never);
+  Scenario elsewhere = {"looked for on the wrong machine",
+                        "told, the other machine",
+                        0,
+                        15,
+                        200,
+                        [](double, Second* s) { s->steps = false; },
+                        [](const Verdict& v) {
+                          return in_state(v, RunState::kUnknownState) && v.level != Level::kCrit &&
+                                 v.headline.find("node7") != std::string::npos &&
+                                 v.next.find("--host node7") != std::string::npos;
+                        }};
+  elsewhere.touch = [](double, RunView* view, RunSeries* series) {
+    view->processes.reset();
+    view->devices.reset();
+    view->device_processes.reset();
+    series->other_host = {"node7", "node1", "its launch record"};
+  };
+  all->push_back(elsewhere);
+}
+
+}  // namespace
 
 std::vector<Scenario> event_scenarios() {
   const auto always = [](double, Second*) {};
@@ -252,6 +336,8 @@ std::vector<Scenario> event_scenarios() {
                    s->dead = t >= 300;
                  },
                  [](const Verdict& v) { return in_state(v, RunState::kFinished); }});
+  add_errors(&all);
+  add_ranks(&all);
   return all;
 }
 

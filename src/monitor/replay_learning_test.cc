@@ -209,6 +209,13 @@ void add_data(std::vector<Scenario>* all) {
 void add_learning(std::vector<Scenario>* all) {
   all->push_back(fault("MFU of 1 %", "warn, mfu", "mfu", Level::kWarn, 300, 30,
                        then_prints({.tokens_per_second = 600})));
+  Scenario apart = fault("a fifth of the tokens that the power pays for", "warn, mfu: power", "mfu",
+                         Level::kWarn, 300, 30, then_prints({.tokens_per_second = 10000}));
+  apart.named = [](const Verdict& v) {
+    return warned(v, "mfu", Level::kWarn) &&
+           reason_of(v, "mfu").find("less than the power") != std::string::npos;
+  };
+  all->push_back(apart);
   all->push_back(fault("a spike each 40 steps", "warn, spikes", "spikes", Level::kWarn, 300, 300,
                        [](double t, Second* s) {
                          const double noise = 0.02 * std::sin(12.9898 * t);
@@ -218,6 +225,8 @@ void add_learning(std::vector<Scenario>* all) {
   all->push_back(fault(
       "drafting steps that are not chained", "warn, depth_order", "depth_order", Level::kWarn, 0, 160,
       [](double t, Second* s) { s->extra = fmt::format(" loss_0={0:.3f} loss_1={0:.3f}", 9 - 0.005 * t); }));
+  all->push_back(fault("accuracy rises with depth", "warn, depth_order", "depth_order", Level::kWarn, 0, 160,
+                       [](double, Second* s) { s->extra = " full_acc_0=0.31 full_acc_1=0.33"; }));
   all->push_back(fault("held-out acceptance falls, loss too", "warn, acceptance", "acceptance", Level::kWarn,
                        300, 30, [](double t, Second* s) {
                          s->extra = record(t);
@@ -225,6 +234,9 @@ void add_learning(std::vector<Scenario>* all) {
                        }));
   all->push_back(fault("a third slower than at its best", "warn, speed", "speed", Level::kWarn, 300, 60,
                        then_prints({.tokens_per_second = 13000})));
+  all->push_back(
+      fault("a step takes half as long again", "warn, speed", "speed", Level::kWarn, 300, 60,
+            [](double t, Second* s) { s->extra = fmt::format(" step_ms={}", t < 300 ? 915 : 1370); }));
   all->push_back(fault("waits for data a fifth of the time", "warn, data_wait", "data_wait", Level::kWarn,
                        300, 60, then_prints({.data_wait = 0.2})));
   all->push_back(fault("gradients twenty times as large", "warn, grad_norm", "grad_norm", Level::kWarn, 300,

@@ -81,15 +81,23 @@ void add_host(std::vector<Scenario>* all) {
   all->push_back(fault("no room for two checkpoints", "crit, disk", "disk", Level::kCrit, 5, nullptr));
   all->back().touch = [](double t, RunView* view, RunSeries*) {
     view->files = {{kStart, 9.5e9, "out/checkpoint-40/model.safetensors"}};
-    view->host.disk_free = t >= 300 ? 12e9 : 900e9;
-    view->host.disk_total = 1000e9;
+    view->host.disk.free = t >= 300 ? 12e9 : 900e9;
+    view->host.disk.total = 1000e9;
   };
   all->push_back(fault("the disk is out of inodes", "warn, inodes", "inodes", Level::kWarn, 5,
                        [](double, RunView* view, RunSeries*) {
-                         view->host.disk_free = 900e9;
-                         view->host.disk_total = 1000e9;
-                         view->host.inodes_free = 500;
-                         view->host.inodes_total = 60e6;
+                         view->host.disk.free = 900e9;
+                         view->host.disk.total = 1000e9;
+                         view->host.disk.inodes_free = 500;
+                         view->host.disk.inodes_total = 60e6;
+                       }));
+  all->push_back(fault("the disk of the data is nearly full", "warn, data_disk", "data_disk", Level::kWarn, 5,
+                       [](double, RunView* view, RunSeries*) {
+                         view->host.data_disk = {"/data", 400e9, 8000e9, 50e6, 60e6};
+                       }));
+  all->push_back(fault("the disk of the data is out of inodes", "warn, data_inodes", "data_inodes",
+                       Level::kWarn, 5, [](double, RunView* view, RunSeries*) {
+                         view->host.data_disk = {"/data", 4000e9, 8000e9, 900, 60e6};
                        }));
 }
 

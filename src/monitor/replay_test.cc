@@ -32,7 +32,7 @@ TEST(Replays, EveryFaultInTimeAndNoFalseAlarm) {
   // What only informs is never bad; everything else that docs/watch.md lists was bad in some replay.
   const std::set<std::string> informs = {"cpu",      "log",      "cores",     "package_power",
                                          "network",  "cost",     "precision", "plateau",
-                                         "clipping", "learning", "data"};
+                                         "clipping", "learning", "data",      "disk_wait"};
   for (const std::string& name : names_of_docs())
     EXPECT_TRUE(warned_or_worse.count(name) != 0 || informs.count(name) != 0)
         << "no replay shows " << name << " going bad";

@@ -94,8 +94,10 @@ RunConfig::RunConfig(const RunSeries& series) {
 }
 
 void RunConfig::read_processes(const RunSeries& series) {
-  if (series.views.empty() || !series.views.back().processes) return;
-  const Roles roles = roles_of(series.views.back());
+  const bool known = !series.views.empty() && series.views.back().processes;
+  const Roles roles = known ? roles_of(series.views.back()) : Roles();
+  if (roles.ranks.empty()) read_command(series.train_command);
+  if (!known) return;
   const auto& all = *series.views.back().processes;
   for (const auto* list : {&roles.ranks, &roles.launchers})
     for (const std::size_t i : *list) {

@@ -11,22 +11,6 @@
 namespace eaglet::monitor {
 namespace {
 
-std::string advice_for(const LogError& error) {
-  if (error.kind == "out_of_memory")
-    return "lower max_seq_len or the batch, or chunk the loss over the vocabulary";
-  if (error.kind == "collective_timeout")
-    return "find the rank that is behind (lowest SeqNum); its own log says why";
-  if (error.kind == "bus_error")
-    return "shared memory is full: enlarge /dev/shm (--shm-size) or use fewer workers";
-  if (error.kind == "disk_full") return "free space where checkpoints go, then resume";
-  if (error.kind == "port_taken")
-    return "another process listens there (eaglet orphans; ss -ltnp): end it, or set another MASTER_PORT";
-  if (error.kind == "device_error") return "look at dmesg for Xid; run once with CUDA_LAUNCH_BLOCKING=1";
-  if (contains(error.text, "-9") || error.kind == "killed")
-    return "killed from outside: dmesg -T | grep -i 'killed process' tells whether memory ran out";
-  return {};
-}
-
 class EndRule {
  public:
   EndRule(const RunSeries& series, const Activity& activity, StateVerdict so_far)
@@ -40,6 +24,8 @@ class EndRule {
     const LogFacts& log = series_.log;
     v_.phase = Phase::kDone;
     if (a_.processes_known) note("processes", "no rank is alive");
+    if (const OtherHost& other = series_.other_host; !other.name.empty())
+      note("host", fmt::format("it ran on {}, as {} says", other.name, other.proof));
     const bool reached = log.total_steps > 0 && log.last_step >= log.total_steps;
     const auto& status = series_.views.back().status;
     const bool says_done = status && status->phase == "done";
@@ -200,6 +186,22 @@ class EndRule {
 };
 
 }  // namespace
+
+std::string advice_for(const LogError& error) {
+  if (error.kind == "out_of_memory")
+    return "lower max_seq_len or the batch, or chunk the loss over the vocabulary";
+  if (error.kind == "collective_timeout")
+    return "find the rank that is behind (lowest SeqNum); its own log says why";
+  if (error.kind == "bus_error")
+    return "shared memory is full: enlarge /dev/shm (--shm-size) or use fewer workers";
+  if (error.kind == "disk_full") return "free space where checkpoints go, then resume";
+  if (error.kind == "port_taken")
+    return "another process listens there (eaglet orphans; ss -ltnp): end it, or set another MASTER_PORT";
+  if (error.kind == "device_error") return "look at dmesg for Xid; run once with CUDA_LAUNCH_BLOCKING=1";
+  if (contains(error.text, "-9") || error.kind == "killed")
+    return "killed from outside: dmesg -T | grep -i 'killed process' tells whether memory ran out";
+  return {};
+}
 
 StateVerdict judge_end(const RunSeries& series, const Activity& activity, StateVerdict so_far) {
   return EndRule(series, activity, std::move(so_far)).judge();

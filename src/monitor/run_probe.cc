@@ -1,6 +1,7 @@
 #include "monitor/run_probe.h"
 
 #include "base/clock.h"
+#include "base/host_name.h"
 #include "monitor/target.h"
 #include "runlog/status_file.h"
 
@@ -17,6 +18,10 @@ bool living(const RunStatus& status, std::string* why) {
   if (over(status)) {
     *why = "the run is done";
     return true;
+  }
+  if (!status.host.empty() && !same_host(status.host, host_name())) {
+    *why = "it runs on " + status.host + ", this machine is " + host_name();
+    return false;
   }
   const auto process = ProcReader().basics(status.pid);
   if (!process || process->state == 'Z' || process->state == 'X') {

@@ -27,8 +27,8 @@ class StateRule {
       if (young_launcher()) return starting("the launcher runs, no rank yet");
       return judge_end(series_, a_, std::move(v_));
     }
-    if (!a_.processes_known && (series_.log.finished || series_.log.cause() != nullptr))
-      return judge_end(series_, a_, std::move(v_));
+    if (!a_.processes_known && end_is_told()) return judge_end(series_, a_, std::move(v_));
+    if (!series_.other_host.name.empty()) return on_another_machine();
     if (a_.views < 2 || a_.span_seconds <= 0) return not_enough();
     v_.evidence = gather_evidence(series_, a_, t_);
     v_.allowed_seconds = allowed_silence(v_.phase, series_, t_);
@@ -64,6 +64,36 @@ class StateRule {
     if (!series_.live || !processes || processes->empty() || series_.log_known) return false;
     return std::none_of(processes->begin(), processes->end(),
                         [](const ProcessView& process) { return process.files_known; });
+  }
+
+  /// Whether a file says that the run is over: true wherever it ran.
+  bool end_is_told() const {
+    if (series_.log.finished || series_.log.cause() != nullptr) return true;
+    if (series_.other_host.name.empty()) return false;
+    const auto& status = series_.views.back().status;
+    if (status && (status->phase == "done" || status->phase == "interrupted" || status->phase == "failed"))
+      return true;
+    return series_.launch_record && series_.launch_record->value("reason", Json(nullptr)).is_string();
+  }
+
+  /// Nothing of it lives here, and its files name another machine: what is seen here proves no death.
+  StateVerdict on_another_machine() {
+    const OtherHost& other = series_.other_host;
+    if (a_.views > 1) v_.evidence = gather_evidence(series_, a_, t_);
+    v_.allowed_seconds = allowed_silence(v_.phase, series_, t_);
+    const bool moves =
+        (a_.steps_gained > 0 || a_.files_moved || a_.status_moved) && kinds(v_.evidence, true) >= 2;
+    v_.evidence.push_back(
+        {"host", fmt::format("{} names {}, this machine is {}", other.proof, other.name, other.here), false});
+    v_.next = fmt::format("eaglet doctor --host {} {}", other.name,
+                          !series_.log_path.empty()     ? series_.log_path
+                          : !series_.output_dir.empty() ? series_.output_dir
+                                                        : series_.name);
+    v_.advice = "look where it runs; from here only its files are seen";
+    const std::string where = fmt::format("{} says that it runs on {}", other.proof, other.name);
+    if (moves) return done(RunState::kRunning, "its files move; " + where);
+    return done(RunState::kUnknownState,
+                fmt::format("wrong machine: {}, this is {}, where nothing of it lives", where, other.here));
   }
 
   bool young_launcher() const {

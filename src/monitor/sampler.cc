@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,17 +11,22 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/host_name.h"
 #include "monitor/activity.h"
 #include "monitor/data_look.h"
+#include "monitor/disk_room.h"
+#include "monitor/other_host.h"
+#include "monitor/output_files.h"
 #include "monitor/port_look.h"
 #include "monitor/text_scan.h"
+#include "monitor/written_config.h"
 
 namespace eaglet::monitor {
 namespace {
 
 constexpr double kScanEverySeconds = 5, kInsideEverySeconds = 30, kConfigSettlesSeconds = 10;
 constexpr double kDenseSeconds = 60, kSparseSeconds = 10, kKeptSeconds = 900;
-constexpr std::size_t kMostFiles = 4000;
+constexpr const char* kRankNames[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"};
 
 double mtime_of(const std::string& path) {
   struct stat info = {};
@@ -31,46 +35,16 @@ double mtime_of(const std::string& path) {
              : kNotKnown;
 }
 
-/// Checkpoints and event files below a directory, three levels deep.
-void list_files(const std::string& root, int depth, std::vector<FileView>* files) {
-  std::error_code error;
-  for (std::filesystem::directory_iterator
-           it(root, std::filesystem::directory_options::skip_permission_denied, error),
-       end;
-       !error && it != end && files->size() < kMostFiles; it.increment(error)) {
-    std::error_code ignored;
-    if (it->is_symlink(ignored)) continue;
-    if (it->is_directory(ignored)) {
-      if (depth > 0) list_files(it->path().string(), depth - 1, files);
-      continue;
-    }
-    const std::string path = it->path().string();
-    if (checkpoint_of_path(path).step < 0 && !is_event_file(path)) continue;
-    struct stat info = {};
-    if (::stat(path.c_str(), &info) != 0) continue;
-    files->push_back({static_cast<double>(info.st_mtim.tv_sec), static_cast<double>(info.st_size), path});
-  }
+/// Of a process that a launcher of PyTorch or MPI made a rank of.
+bool is_of_rank(const std::map<std::string, std::string>& environment) {
+  return std::any_of(std::begin(kRankNames), std::end(kRankNames),
+                     [&](const char* name) { return environment.count(name) != 0; });
 }
 
 /// "/dev/nvidia0"; "/dev/dxg" is how Windows hands its GPU to Linux. Not nvidiactl, which any look opens.
 bool is_device_file(const std::string& path) {
   return path == "/dev/dxg" ||
          (starts_with(path, "/dev/nvidia") && path.find_first_of("0123456789") != std::string::npos);
-}
-
-/// "key: value" lines of a flat or once nested YAML file, as speculators' run.yaml is.
-Json simple_yaml(const std::string& text) {
-  Json json = Json::object();
-  for (const std::string_view line : split(text, '\n')) {
-    const std::string_view body = trim(line.substr(0, line.find(" #")));
-    const std::size_t colon = body.find(": ");
-    if (colon == std::string_view::npos || body.front() == '#' || body.front() == '-') continue;
-    std::string_view value = trim(body.substr(colon + 2));
-    if (value.size() >= 2 && (value.front() == '\'' || value.front() == '"'))
-      value = value.substr(1, value.size() - 2);
-    if (json.size() < 1000) json[std::string(body.substr(0, colon))] = std::string(value);
-  }
-  return json;
 }
 
 }  // namespace
@@ -94,6 +68,7 @@ bool Sampler::alive() const {
 }
 
 bool Sampler::log_only() const {
+  if (!series_.other_host.name.empty()) return true;
   return target_.roots.empty() && target_.status_path.empty() && target_.launch_path.empty();
 }
 
@@ -110,7 +85,9 @@ void Sampler::sample() {
   read_files(&view);
   read_log(&view);
   read_config();
+  look_for_room(&view);
   ask_server(&view);
+  look_for_other_host(&view);
   if (!log_only()) {
     slow_.add(first_start_, &view, &series_);
     slow_.read_report(target_.output_dir, &series_);
@@ -191,11 +168,14 @@ void Sampler::look_inside(const RunView& view, const ProcessView& process, Known
   const auto environment = reader_.environment(pid);
   if (const auto found = environment.find("EAGLET_RUN_ID"); found != environment.end())
     known->run_id = found->second;
-  for (const char* name : {"RANK", "LOCAL_RANK"})
+  for (const char* name : kRankNames)
     if (const auto found = environment.find(name); found != environment.end() && known->rank < 0)
       known->rank = whole_number(found->second).value_or(-1);
   if (const auto found = environment.find("CUDA_VISIBLE_DEVICES"); found != environment.end())
     visible_devices_.insert(found->second);
+  if (const auto found = environment.find("CUDA_DEVICE_ORDER");
+      found != environment.end() && found->second == "PCI_BUS_ID")
+    own_devices_.numbered_by_bus();
   opened_.push_back({pid, known->command, reader_.open_files(pid)});
   for (const auto& file : opened_.back().files) {
     known->files_known = true;
@@ -204,8 +184,7 @@ void Sampler::look_inside(const RunView& view, const ProcessView& process, Known
       log_position_ = file.position;
   }
   // The launcher's says less than a rank's.
-  if (series_.environment.empty() ||
-      (environment.count("RANK") != 0 && series_.environment.count("RANK") == 0))
+  if (series_.environment.empty() || (is_of_rank(environment) && !is_of_rank(series_.environment)))
     series_.environment = environment;
   const double start = process.start_time / ticks;
   first_start_ = std::isnan(first_start_) ? start : std::min(first_start_, start);
@@ -218,20 +197,12 @@ void Sampler::read_files(RunView* view) {
     find_files(reader_, opened_, &target_);
     opened_.clear();
     files_.clear();
-    if (!target_.output_dir.empty()) list_files(target_.output_dir, 3, &files_);
+    if (!target_.output_dir.empty()) files_ = output_files(target_.output_dir);
     look_for_data(view->monotonic);
   }
   series_.output_dir = target_.output_dir;
   if (target_.output_dir.empty()) return;
   view->files = files_;
-  struct statvfs disk = {};
-  if (::statvfs(target_.output_dir.c_str(), &disk) == 0 && disk.f_blocks > 0) {
-    view->host.disk_free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-    view->host.disk_total = static_cast<double>(disk.f_blocks) * static_cast<double>(disk.f_frsize);
-    view->host.inodes_free = static_cast<double>(disk.f_favail);
-    view->host.inodes_total = static_cast<double>(disk.f_files);
-    view->host.disk_path = target_.output_dir;
-  }
   if (target_.status_path.empty()) return;
   const auto status = read_status(target_.status_path);
   if (!status.ok()) return;
@@ -248,6 +219,31 @@ void Sampler::look_for_data(double now) {
     series_.data_from = find_open_data(reader_, {tree_.begin(), tree_.end()}, target_.output_dir);
   if (!series_.views.empty())
     look_at_data(RunConfig(series_), files_, series_.data_from.folder, &series_.data);
+}
+
+/// Asked for at each scan only: a file system on a network may take its time to answer.
+void Sampler::look_for_room(RunView* view) {
+  if (scanned_) {
+    disk_ = disk_room(target_.output_dir);
+    const std::string data = data_folder(RunConfig(series_), series_.data_from.folder);
+    data_disk_ = same_filesystem(data, target_.output_dir) ? DiskRoom() : disk_room(data);
+  }
+  view->host.disk = disk_;
+  view->host.data_disk = data_disk_;
+}
+
+/// A pid that a file names is one of that machine, and what this one does says nothing about the run.
+void Sampler::look_for_other_host(RunView* view) {
+  const bool lives_here = !target_.roots.empty() || !tree_.empty();
+  if (scanned_) series_.other_host = lives_here ? OtherHost() : find_other_host(series_, *view, host_name());
+  if (series_.other_host.name.empty()) return;
+  view->processes.reset();
+  view->devices.reset();
+  view->device_processes.reset();
+  HostView room;
+  room.disk = view->host.disk;
+  room.data_disk = view->host.data_disk;
+  view->host = room;
 }
 
 void Sampler::read_log(RunView* view) {
@@ -322,6 +318,10 @@ void Sampler::read_text_log(RunView* view) {
 
 void Sampler::read_config() {
   if (target_.config_path.empty()) return;
+  if (scanned_ && series_.train_command.empty()) {
+    const std::string folder = std::filesystem::path(target_.config_path).parent_path().string();
+    series_.train_command = written_command(folder + "/train_command.txt");
+  }
   const double mtime = mtime_of(target_.config_path);
   if (std::isnan(mtime) || (series_.config && mtime == series_.config_mtime)) return;
   const bool yaml =

@@ -31,8 +31,8 @@ class Sampler {
   void sample();
   const RunSeries& series() const { return series_; }
   const Target& target() const { return target_; }
-  /// Whether nothing but a log is known: no process of this machine belongs to it, which proves nothing about
-  /// a run that may live elsewhere.
+  /// Whether nothing but files is known: no process of this machine belongs to it, which proves nothing about
+  /// a run that may live elsewhere, and does where its files name another machine.
   bool log_only() const;
   /// Whether a process of the run is alive, by the last view.
   bool alive() const;
@@ -47,6 +47,8 @@ class Sampler {
   void look_inside(const RunView& view, const ProcessView& process, Known* known);
   void read_files(RunView* view);
   void look_for_data(double now);
+  void look_for_room(RunView* view);
+  void look_for_other_host(RunView* view);
   void read_log(RunView* view);
   void read_text_log(RunView* view);
   void read_trackio(double now);
@@ -78,6 +80,7 @@ class Sampler {
   std::set<std::int64_t> tree_;
   std::map<std::int64_t, Known> known_;
   std::vector<FileView> files_;
+  DiskRoom disk_, data_disk_;
   KeptTables tables_of_processes_;
   std::vector<ProcessOpen> opened_;  // of those that were looked into since the last look for files
   bool scanned_ = false;

@@ -168,6 +168,34 @@ TEST(Mfu, AgainstADeclaredPeakWithoutAGpu) {
             "MFU 25 %, 51 % with the padding (500 tokens/s x 0.457 GFLOP of 0.9 TFLOP/s declared)");
 }
 
+/// MFU as the run prints it, beside GPUs that draw 560 of 700 W: r 0.78.
+Judgement printed_mfu(double mfu, double fill = kNotKnown) {
+  RunSeries series;
+  for (int t = 0; t < 10; ++t) series.views.push_back(device_view(t, 560, true, 97));
+  series.log_known = true;
+  series.log.metrics["mfu_ratio"] = {{100, 1, mfu}};
+  if (!std::isnan(fill)) series.log.metrics["fill_ratio"] = {{100, 1, fill}};
+  for (const Judgement& j : make_verdict(series, Thresholds()).judgements)
+    if (j.name == "mfu") return j;
+  return {};
+}
+
+TEST(Mfu, AgainstThePower) {
+  EXPECT_EQ(printed_mfu(0.60).reason, "MFU 60 %") << "1.3 times apart";
+  const Judgement remark = printed_mfu(0.40);
+  EXPECT_EQ(remark.level, Level::kOk) << "a remark changes no verdict";
+  EXPECT_EQ(remark.reason, "MFU 40 %; 1.9 times less than the power (r 0.78) lets expect");
+  EXPECT_EQ(printed_mfu(0.27).level, Level::kOk) << "2.9 times";
+  const Judgement far = printed_mfu(0.25);
+  EXPECT_EQ(far.level, Level::kWarn);
+  EXPECT_NE(far.reason.find("3.1 times less than the power (r 0.78) lets expect: is the token count"),
+            std::string::npos)
+      << far.reason;
+  EXPECT_FALSE(far.advice.empty());
+  EXPECT_EQ(printed_mfu(0.25, 0.5).level, Level::kOk) << "half of what is computed is padding: 1.6 times";
+  EXPECT_NE(printed_mfu(1.3).reason.find("1.7 times more"), std::string::npos);
+}
+
 TEST(SlowSignals, OnePointEachHalfMinuteAndTheReportOnce) {
   const std::string dir = test_directory();
   SlowSignals slow(dir + "/none", dir + "/none");

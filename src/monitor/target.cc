@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/files.h"
+#include "base/host_name.h"
 #include "formats/json.h"
 #include "monitor/listening.h"
 #include "monitor/roles.h"
@@ -107,7 +108,7 @@ void take_launched_pid(const ProcReader& reader, Target* target) {
 void take_status_pid(const ProcReader& reader, Target* target) {
   if (target->status_path.empty()) return;
   const auto status = read_status(target->status_path);
-  if (!status.ok()) return;
+  if (!status.ok() || !(status->host.empty() || same_host(status->host, host_name()))) return;
   const auto process = reader.basics(status->pid);
   // A pid alone is no identity: the process must have begun before the status was first written.
   if (!process) return;
@@ -185,8 +186,9 @@ Result<Target> by_name(const std::string& text, const ProcReader& reader) {
   target.name = text;
   target.roots = by_id.empty() ? by_word : by_id;
   if (target.roots.empty())
-    return Status(StatusCode::kNotFound, "no process, directory or log is called '" + text + "'", {},
-                  "give a process id, a run directory or a log file; on another machine: run it there");
+    return Status(
+        StatusCode::kNotFound, "no process, directory or log is called '" + text + "'", {},
+        "give a process id, a run directory or a log file; a run on another machine: --host USER@MACHINE");
   // Children of one of them belong to it.
   Pids tops;
   for (const std::int64_t pid : target.roots) {
@@ -212,10 +214,11 @@ Result<Target> by_name(const std::string& text, const ProcReader& reader) {
 
 Result<Target> resolve_target(const std::string& text, const ProcReader& reader) {
   Result<Target> found = Status();
+  std::error_code error;
   if (const auto pid = whole_number(text); pid && text.find_first_not_of("0123456789") == std::string::npos) {
     if (!reader.basics(*pid))
       return Status(StatusCode::kNotFound, "there is no process " + text, {},
-                    "find it with: pgrep -af train; is it on this machine?");
+                    "find it with: pgrep -af train; one on another machine: --host USER@MACHINE");
     Target target;
     target.name = text;
     target.roots = {topmost(*pid, reader)};
@@ -224,6 +227,9 @@ Result<Target> resolve_target(const std::string& text, const ProcReader& reader)
     found = by_address(text, reader);
   } else if (is_directory(text)) {
     found = by_directory(text, reader);
+  } else if (path_exists(text) && !std::filesystem::is_regular_file(text, error)) {
+    return Status(StatusCode::kUsage, "it is neither a directory nor a file that keeps what is written", text,
+                  "give a process id, a run directory or a log file");
   } else if (path_exists(text) && text.ends_with(".db")) {
     found = by_tracker(text, reader);
   } else if (path_exists(text)) {
@@ -320,8 +326,29 @@ bool worth_following(const std::string& pipe, Target* target) {
   return starts_with(pipe, "pipe:") && ++target->pipes[pipe] <= kMostTimes;
 }
 
+/// torchrun may give each rank files of its own, and the launcher's stays silent; logging may go to the
+/// second output when the first stays empty.
+bool is_better_log(const std::string& path, bool launcher, const Target& target) {
+  if (target.log_path.empty()) return true;
+  if (target.log_from == Target::LogFrom::kNamed || path == target.log_path) return false;
+  if (target.log_from == Target::LogFrom::kLauncher && !launcher) return true;
+  const auto now = file_bytes(target.log_path), other = file_bytes(path);
+  return !launcher && now.ok() && *now == 0 && other.ok() && *other > 0;
+}
+
+void take_log(const std::string& path, Target::LogFrom from, Target* target) {
+  target->log_path = path;
+  target->log_from = from;
+  const std::string beside = std::filesystem::path(path).parent_path().string() + "/launch.json";
+  if (target->launch_path.empty() && !path.empty() && path_exists(beside)) target->launch_path = beside;
+}
+
 void take_open_files(const ProcReader& reader, const ProcessOpen& process, std::set<std::string>* asked,
                      Target* target) {
+  ProcessView view;
+  view.command = process.command;
+  const bool launcher = is_launcher(view);
+  const auto from = launcher ? Target::LogFrom::kLauncher : Target::LogFrom::kRank;
   for (const auto& file : process.files) {
     std::string path = file.path;
     constexpr std::string_view kDeleted = " (deleted)";
@@ -329,16 +356,16 @@ void take_open_files(const ProcReader& reader, const ProcessOpen& process, std::
         path.size() > kDeleted.size() && path.substr(path.size() - kDeleted.size()) == kDeleted;
     const bool output = file.fd == 1 || file.fd == 2;
     if (output && target->log_path.empty() && asked->insert(path).second && worth_following(path, target))
-      target->log_path = file_behind_pipe(path, reader);
+      take_log(file_behind_pipe(path, reader), from, target);
     if (path.front() != '/' || !file.writable || starts_with(path, "/dev/")) continue;
     if (output && deleted) target->log_deleted = true;
     if (deleted) continue;
     const std::string folder = std::filesystem::path(path).parent_path().string();
     if (name_of(path) == "log.jsonl") {  // ours: better than what it prints
-      target->log_path = path;
+      take_log(path, Target::LogFrom::kNamed, target);
       target->output_dir = folder;
-    } else if (output && target->log_path.empty()) {
-      target->log_path = path;
+    } else if (output && is_better_log(path, launcher, *target)) {
+      take_log(path, from, target);
     } else if (contains(path, "events.out.tfevents.") && target->output_dir.empty()) {
       target->output_dir = folder;
     } else if (path.ends_with(".db") && std::find(target->databases.begin(), target->databases.end(), path) ==

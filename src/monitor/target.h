@@ -19,8 +19,10 @@ struct Target {
   std::string tracker_path;            // Trackio's file, when it was named
   std::vector<std::string> databases;  // SQLite files its processes have open for writing
   bool log_deleted = false;            // the log was removed while open
-  HttpAddress server;                  // of a server that was named by its address; no host: none
-  std::map<std::string, int> pipes;    // followed in vain, and how often
+  /// Where the log was found: what a rank prints is better than what its launcher does, what was named best.
+  enum class LogFrom { kNamed, kRank, kLauncher } log_from = LogFrom::kNamed;
+  HttpAddress server;                // of a server that was named by its address; no host: none
+  std::map<std::string, int> pipes;  // followed in vain, and how often
 };
 
 /// What a process was started as, and has open.

@@ -12,6 +12,7 @@ namespace eaglet::monitor {
 
 const std::vector<ThresholdEntry>& threshold_entries() {
   static const std::vector<ThresholdEntry> all = {EAGLET_THRESHOLD(window_seconds),
+                                                  EAGLET_THRESHOLD(slow_window_seconds),
                                                   EAGLET_THRESHOLD(idle_busy_pct),
                                                   EAGLET_THRESHOLD(busy_pct),
                                                   EAGLET_THRESHOLD(spin_r),
@@ -50,6 +51,7 @@ const std::vector<ThresholdEntry>& threshold_entries() {
                                                   EAGLET_THRESHOLD(memory_pressure_warn),
                                                   EAGLET_THRESHOLD(peak_tflops),
                                                   EAGLET_THRESHOLD(mfu_warn),
+                                                  EAGLET_THRESHOLD(mfu_power_remark),
                                                   EAGLET_THRESHOLD(mfu_power_factor),
                                                   EAGLET_THRESHOLD(data_size_warn),
                                                   EAGLET_THRESHOLD(cache_warn),
@@ -78,6 +80,7 @@ const std::vector<ThresholdEntry>& threshold_entries() {
                                                   EAGLET_THRESHOLD(energy_rise),
                                                   EAGLET_THRESHOLD(defunct_seconds),
                                                   EAGLET_THRESHOLD(rank_gone_seconds),
+                                                  EAGLET_THRESHOLD(error_seconds),
                                                   EAGLET_THRESHOLD(launch_core),
                                                   EAGLET_THRESHOLD(plateau_steps),
                                                   EAGLET_THRESHOLD(plateau_gain),

@@ -9,7 +9,7 @@ namespace eaglet::monitor {
 
 /// Every number a judgement compares with. Starting values of ours; a settings file or --set changes them.
 struct Thresholds {
-  double window_seconds = 60;
+  double window_seconds = 60, slow_window_seconds = 300;
   double idle_busy_pct = 5, busy_pct = 90;
   double spin_r = 0.15, fill_r = 0.5;  // share of the power span above idle
   double idle_power_fraction = 0.10;   // of the limit, where no idle power was seen
@@ -27,7 +27,8 @@ struct Thresholds {
   double run_wait_warn = 0.20, throttled_warn = 0.10;
   double memory_pressure_warn = 0.10;  // of the time something waits for memory to be freed
   double peak_tflops = 0;              // of one rank's device, for MFU; 0: by the device's name
-  double mfu_warn = 0.15, mfu_power_factor = 3;
+  double mfu_warn = 0.15;
+  double mfu_power_remark = 1.5, mfu_power_factor = 3;  // MFU and the power share apart by that factor
   double data_size_warn = 0.25;
   double cache_warn = 0.95;  // of a server's memory for keys and values, with requests that wait for it
   double server_silent_seconds = 15;
@@ -41,6 +42,7 @@ struct Thresholds {
   double growth_warn = 0.01, growth_seconds = 1800, energy_rise = 0.2;
   double defunct_seconds = 10;    // a parent collects its child within that
   double rank_gone_seconds = 15;  // ranks that end do not all end at once
+  double error_seconds = 15;      // so long an error is the log's last word before it is one
   double launch_core = 0.85;      // a rank that keeps one core this busy is bound by its own launches
   double plateau_steps = 1000, plateau_gain = 0.005, clip_share = 0.9;
   double alert_seconds = 600;  // so long an alert of the trainer's own code is news

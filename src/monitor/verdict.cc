@@ -105,6 +105,7 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
   append(&verdict.judgements, judge_host(whole));
   append(&verdict.judgements, judge_slow(whole));
   append(&verdict.judgements, judge_configuration(whole));
+  append(&verdict.judgements, judge_ranks(whole));
   append(&verdict.judgements, judge_data(whole));
   append(&verdict.judgements, judge_learning(whole));
   append(&verdict.judgements, judge_outcome(whole));
@@ -112,6 +113,8 @@ Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds) {
   set_progress(series, config, &verdict);
   if (const double vocabulary = config.number("draft_vocab_size").value_or(0); vocabulary >= 2)
     verdict.uniform_loss = std::log(vocabulary);
+  verdict.ttt_steps = config.number("ttt_steps").value_or(kNotKnown);
+  verdict.max_seq_len = config.number("max_seq_len").value_or(kNotKnown);
   add_next_commands(series, &verdict);
   for (const Judgement& j : verdict.judgements) verdict.level = worse(verdict.level, j.level);
   set_headline(thresholds, &verdict);

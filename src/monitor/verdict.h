@@ -27,6 +27,7 @@ struct Verdict {
   bool log_known = false;
   std::string log_path, output_dir;
   double uniform_loss = kNotKnown;  // ln(draft vocabulary): what loss_0 of a uniform guess is
+  double ttt_steps = kNotKnown, max_seq_len = kNotKnown;
 };
 
 Verdict make_verdict(const RunSeries& series, const Thresholds& thresholds);

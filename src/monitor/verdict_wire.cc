@@ -190,7 +190,7 @@ void verdict_fields(Io& io, Verdict& v) {
       io("advice_leads", v.advice_leads);
   io("total_steps", v.total_steps), io("eta", v.eta_seconds), io("log_known", v.log_known);
   io("log_path", v.log_path), io("output_dir", v.output_dir), io("uniform_loss", v.uniform_loss),
-      log_fields(io, v.log);
+      io("ttt_steps", v.ttt_steps), io("max_seq_len", v.max_seq_len), log_fields(io, v.log);
 }
 
 Json sample_json(const MetricSample& s) {

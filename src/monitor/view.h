@@ -23,7 +23,8 @@ struct ProcessView {
   char state = '?';               // R S D Z T t X, as in /proc/PID/stat
   std::string name, command;      // comm (15 bytes), command line
   double cpu_seconds = kNotKnown, elapsed_seconds = kNotKnown;
-  double run_wait_seconds = kNotKnown;  // runnable, but not running
+  double run_wait_seconds = kNotKnown;   // runnable, but not running
+  double disk_wait_seconds = kNotKnown;  // for block devices; stays 0 where the kernel does not count it
   double rss_bytes = kNotKnown, swap_bytes = kNotKnown;
   double read_bytes = kNotKnown, read_chars = kNotKnown;    // from disk; by read calls (page cache included)
   double write_bytes = kNotKnown, write_chars = kNotKnown;  // the same for writes
@@ -63,6 +64,14 @@ struct DeviceProcess {
 struct FileView {
   double mtime = kNotKnown, bytes = kNotKnown;
   std::string path;
+  std::int64_t step = -1;  // of the checkpoint it is part of, when a file beside it says so and not its path
+};
+
+/// Room on one file system (disk_room.h).
+struct DiskRoom {
+  std::string path;
+  double free = kNotKnown, total = kNotKnown;                // bytes
+  double inodes_free = kNotKnown, inodes_total = kNotKnown;  // the same for the number of files
 };
 
 /// What limits the run from outside.
@@ -79,10 +88,9 @@ struct HostView {
   bool pressure_of_container = false;  // of the run's own cgroup, not of the whole machine
   double network_bytes = kNotKnown;    // in and out, without the loopback
   double shm_bytes = kNotKnown, shm_total = kNotKnown;
-  double disk_free = kNotKnown, disk_total = kNotKnown;      // where checkpoints go
-  double inodes_free = kNotKnown, inodes_total = kNotKnown;  // the same for the number of files
+  DiskRoom disk;                      // where checkpoints go
+  DiskRoom data_disk;                 // where the data lies, if that is another file system
   double package_joules = kNotKnown;  // of the processors, since the first view; not where it may not be read
-  std::string disk_path;
 };
 
 /// What grows slowly, noted each half minute for two hours.
@@ -155,6 +163,12 @@ struct PortSeen {
   std::string run_id, name;  // of that process
 };
 
+/// Another machine that the files of a run name, when nothing of it lives on this one (other_host.h).
+struct OtherHost {
+  std::string name, here;  // that machine, this one; no name: none
+  std::string proof;       // which file says so
+};
+
 /// How far the log was at one moment.
 struct LogMoment {
   bool known = false;
@@ -193,6 +207,7 @@ struct RunSeries {
   std::string config_path;
   double config_mtime = kNotKnown;
   std::string config_error;                        // it is there and cannot be read as one
+  std::string train_command;                       // as speculators wrote it beside its configuration
   std::optional<Json> tracker_config;              // as it was given to its tracker
   std::vector<TrackerAlert> alerts;                // the newest ones, oldest first
   std::vector<TrackedMoment> tracked;              // of the run's machine, oldest first
@@ -205,6 +220,7 @@ struct RunSeries {
   DataSeen data;
   DataFrom data_from;
   PortSeen port;
+  OtherHost other_host;
   std::map<std::int64_t, double>
       idle_watts;                        // by device: lowest minute seen without a process (idle_power.h)
   double served_acceptance = kNotKnown;  // tokens per pass on a server, as the run's report says

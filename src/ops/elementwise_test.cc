@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "device/threads.h"
+#include "ops/joined_rows.h"
 #include "ops/ops_test_util.h"
 #include "ops/rms_norm.h"
 #include "ops/rms_norm_ref.h"
@@ -42,6 +43,22 @@ TEST(VectorMath, AgreesWithPlainLoopsAtOddSizes) {
     double triple = 0;
     for (std::size_t i = 0; i < x.size(); ++i) triple += xd[i] * yd[i] * static_cast<double>(w[i]);
     EXPECT_NEAR(vdot3(x.data(), y.data(), w.data(), n), triple, 1e-5 * static_cast<double>(n));
+  }
+}
+
+TEST(JoinedRows, APartIsTakenWithItsBiasAndNothingBesides) {
+  constexpr std::int64_t kRows = 70, kBefore = 3, kWidth = 5,
+                         kDistance = 11;  // more rows than one thread takes
+  const std::vector<float> joined = random_floats(kRows * kDistance, 1), bias = random_floats(kWidth, 2);
+  for (const float* added : {static_cast<const float*>(nullptr), bias.data()}) {
+    std::vector<float> part(kRows * kWidth + 1, 7.0f);
+    take_joined(kRows, kWidth, kDistance, joined.data() + kBefore, added, part.data());
+    for (std::int64_t i = 0; i < kRows * kWidth; ++i) {
+      const std::int64_t row = i / kWidth, column = i % kWidth;
+      const float from = joined[static_cast<std::size_t>(row * kDistance + kBefore + column)];
+      EXPECT_EQ(part[static_cast<std::size_t>(i)], added == nullptr ? from : from + added[column]) << i;
+    }
+    EXPECT_EQ(part.back(), 7.0f);
   }
 }
 

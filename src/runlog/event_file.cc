@@ -6,11 +6,11 @@
 
 #include <bit>
 #include <cerrno>
-#include <cstring>
 
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/host_name.h"
 
 namespace eaglet {
 namespace {
@@ -91,8 +91,7 @@ EventWriter::~EventWriter() {
 }
 
 Result<EventWriter> EventWriter::open(const std::string& directory) {
-  char host[256] = "localhost";
-  if (::gethostname(host, sizeof host - 1) != 0) std::strcpy(host, "localhost");
+  const std::string host = host_name();
   const double now = wall_seconds();
   for (int n = 0;; ++n) {  // two starts within one second by one process get different n
     const std::string path = fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}", directory,

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/files.h"
+#include "base/host_name.h"
 #include "formats/json.h"
 #include "runlog/event_file.h"
 #include "runlog/log_record.h"
@@ -184,6 +185,7 @@ TEST(StatusFile, KeepsTheLastStateWithoutWritingAtEveryStep) {
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->step, 1);
   EXPECT_EQ(read->pid, 4711);
+  EXPECT_EQ(read->host, host_name());
   EXPECT_TRUE(std::isnan(read->last_loss));
   EXPECT_EQ(read->next_by, 1700000010.5);
   EXPECT_EQ(read->device_seconds, status.device_seconds);

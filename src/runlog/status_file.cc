@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/host_name.h"
 #include "formats/json.h"
 
 namespace eaglet {
@@ -17,6 +18,7 @@ Json to_json(const RunStatus& status) {
   Json json;
   json["schema"] = kSchema;
   json["pid"] = status.pid;
+  json["host"] = host_name();
   json["start_time"] = status.start_time;
   json["run_id"] = status.run_id;
   json["phase"] = status.phase;
@@ -64,6 +66,7 @@ Result<RunStatus> read_status(const std::string& path) {
                     "read it with a newer eaglet");
     status.pid = json.at("pid").get<std::int64_t>();
     status.start_time = json.at("start_time").get<double>();
+    status.host = json.value("host", std::string());
     status.run_id = json.at("run_id").get<std::string>();
     status.phase = json.at("phase").get<std::string>();
     status.step = json.at("step").get<std::int64_t>();

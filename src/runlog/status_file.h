@@ -13,6 +13,7 @@ namespace eaglet {
 struct RunStatus {
   std::int64_t pid = 0;
   double start_time = 0;  // of this process's work, seconds since 1970
+  std::string host;       // of that process; StatusFile writes its own. "": an older file
   std::string run_id;     // stays the same when the run is resumed
   std::string phase;      // prepare | train | validate | checkpoint | done | interrupted | failed
   std::int64_t step = 0;  // last finished step, -1 before the first

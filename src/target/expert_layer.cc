@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "device/threads.h"
+#include "ops/joined_rows.h"
 #include "ops/rms_norm.h"
 #include "ops/rows.h"
 

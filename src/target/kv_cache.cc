@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/threads.h"
+#include "ops/joined_rows.h"
 
 namespace eaglet {
 namespace {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "device/threads.h"
+#include "ops/joined_rows.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "target/layer_forward.h"

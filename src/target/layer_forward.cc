@@ -5,18 +5,13 @@
 
 #include "device/threads.h"
 #include "ops/bias.h"
+#include "ops/joined_rows.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
 #include "target/kv_cache.h"
 
 namespace eaglet {
-float* room(std::vector<float>* buffer, std::int64_t n) {
-  const auto needed = static_cast<std::size_t>(n);
-  if (buffer->size() < needed) buffer->resize(needed);
-  return buffer->data();
-}
-
 namespace {
 
 // A norm of every head by itself (Qwen3).
@@ -26,21 +21,15 @@ void norm_heads(std::int64_t n, const std::vector<float>& weight, std::int64_t w
   rms_norm(n, width, x, width, weight.data(), eps, x, width, room(&scratch->inv, n));
 }
 
+const float* or_none(const std::vector<float>& bias) {
+  return bias.empty() ? nullptr : bias.data();
+}
+
 // y [n, out] = x W^T (+ y when `accumulate`), plus the bias where there is one.
 void multiply(const LinearWeight& w, std::int64_t n, std::int64_t out, const float* x,
               const std::vector<float>& bias, bool accumulate, float* y) {
   w.forward(n, x, accumulate, y);
-  add_bias(n, out, bias.empty() ? nullptr : bias.data(), y);
-}
-
-// Part of rows [n, distance] -> [n, width], and the bias where there is one.
-void take_part(std::int64_t n, std::int64_t width, std::int64_t distance, const float* from,
-               const std::vector<float>& bias, float* to) {
-  parallel_for(n, 32, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row)
-      std::copy_n(from + row * distance, width, to + row * width);
-  });
-  add_bias(n, width, bias.empty() ? nullptr : bias.data(), to);
+  add_bias(n, out, or_none(bias), y);
 }
 
 // Queries, keys and values of normed rows.
@@ -56,9 +45,9 @@ void project(const LayerTensors& l, const LayerProducts& p, std::int64_t n, std:
   const std::int64_t all = q_width + 2 * kv_width;
   float* joined = room(&s->joined, n * all);
   p.qkv->forward(n, normed, false, joined);
-  take_part(n, q_width, all, joined, l.q_bias, q);
-  take_part(n, kv_width, all, joined + q_width, l.k_bias, k);
-  take_part(n, kv_width, all, joined + q_width + kv_width, l.v_bias, v);
+  take_joined(n, q_width, all, joined, or_none(l.q_bias), q);
+  take_joined(n, kv_width, all, joined + q_width, or_none(l.k_bias), k);
+  take_joined(n, kv_width, all, joined + q_width + kv_width, or_none(l.v_bias), v);
 }
 
 // gate and up of rows z.
@@ -71,8 +60,8 @@ void project_mlp(const MlpProducts& mlp, const MlpBiases& biases, std::int64_t n
   }
   float* joined = room(&s->joined, n * 2 * mlp.width);
   mlp.gate_up->forward(n, z, false, joined);
-  take_part(n, mlp.width, 2 * mlp.width, joined, biases.gate, gate);
-  take_part(n, mlp.width, 2 * mlp.width, joined + mlp.width, biases.up, up);
+  take_joined(n, mlp.width, 2 * mlp.width, joined, or_none(biases.gate), gate);
+  take_joined(n, mlp.width, 2 * mlp.width, joined + mlp.width, or_none(biases.up), up);
 }
 
 }  // namespace

@@ -59,7 +59,4 @@ void attend(const AttentionShape& shape, const DocumentChunk& chunk, LayerScratc
 /// The rows of chunk.spans alone.
 void attend_within_documents(const AttentionShape& shape, const DocumentChunk& chunk, LayerScratch* scratch);
 
-/// Room for n floats that may be overwritten.
-float* room(std::vector<float>* buffer, std::int64_t n);
-
 }  // namespace eaglet

@@ -6,6 +6,7 @@
 
 #include "base/interrupt.h"
 #include "device/threads.h"
+#include "ops/joined_rows.h"
 #include "ops/rms_norm.h"
 #include "target/expert_layer.h"
 #include "target/layer_size.h"

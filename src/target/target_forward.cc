@@ -8,6 +8,7 @@
 #include "device/gemm.h"
 #include "device/threads.h"
 #include "formats/json.h"
+#include "ops/joined_rows.h"
 #include "ops/rms_norm.h"
 #include "ops/rows.h"
 #include "target/expert_layer.h"

@@ -1,48 +1,31 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
-#include <thread>
+#include <memory>
 
 #include "base/status.h"
 #include "comm/comm.h"
+#include "device/accelerator.h"
 
 namespace eaglet {
 
 /// Sums a block of gradients over all ranks, bucket by bucket from its end, while backward is still working
-/// on the front: backward finishes the head first and fc last, which is the block's order turned round. A
-/// thread of its own waits for the other ranks, so nobody else may use the Comm between begin() and finish().
+/// on the front: backward finishes the head first and fc last, which is the block's order turned round. The
+/// buckets and their order are the same on every rank, however far backward has come on each.
 class GradientReducer {
  public:
-  /// `gradients` [elements] stay where they are for this object's life. Small buckets overlap more, large
-  /// ones cost fewer messages.
-  GradientReducer(Comm& comm, float* gradients, std::int64_t elements,
-                  std::int64_t bucket_elements = 1 << 20);
-  ~GradientReducer();
-  GradientReducer(const GradientReducer&) = delete;
-  GradientReducer& operator=(const GradientReducer&) = delete;
-
-  void begin();
+  virtual ~GradientReducer() = default;
+  virtual void begin() = 0;
   /// Elements from `first_final` to the end will not change any more on this rank.
-  void ready(std::int64_t first_final);
+  virtual void ready(std::int64_t first_final) = 0;
   /// Waits until everything is summed (ready(0) must have been called); the first failure of a bucket.
-  Status finish();
-  /// Seconds finish() has waited so far: what could not be hidden behind backward.
-  double waited_seconds() const { return waited_seconds_; }
-
- private:
-  void work();
-  Comm& comm_;
-  float* const gradients_;
-  const std::int64_t elements_, bucket_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::int64_t first_final_, first_summed_;  // falling; equal to elements_: nothing yet
-  bool active_ = false, stop_ = false;
-  Status status_;
-  double waited_seconds_ = 0;
-  std::thread thread_;  // last: it starts when everything above stands
+  virtual Status finish() = 0;
+  /// Seconds finish() has waited for other ranks so far: what could not be hidden behind backward.
+  virtual double waited_seconds() const = 0;
 };
+
+/// `gradients` [elements] stay where they are, in the memory of `device` or, without one, the host's.
+std::unique_ptr<GradientReducer> make_gradient_reducer(Comm& comm, Accelerator* device, float* gradients,
+                                                       std::int64_t elements);
 
 }  // namespace eaglet

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "comm/device_ranks.h"
 #include "formats/safetensors.h"
 #include "ops/rows.h"
 
@@ -96,11 +97,16 @@ void Optimizer::update(float* weights, const float* gradients, double gradient_s
   }
 }
 
+// Devices send one piece after another, and the host waits once.
 Status Optimizer::share_weights(Comm& comm, float* weights) const {
-  for (const Piece& piece : pieces_)
-    EAGLET_RETURN_IF_ERROR(comm.broadcast(piece.elements * static_cast<std::int64_t>(sizeof(float)),
-                                          weights + table_[piece.tensor].offset + piece.begin, piece.owner));
-  return {};
+  DeviceRanks* devices = moments_.on_device() ? comm.device_ranks() : nullptr;
+  for (const Piece& piece : pieces_) {
+    float* at = weights + table_[piece.tensor].offset + piece.begin;
+    const std::int64_t bytes = piece.elements * static_cast<std::int64_t>(sizeof(float));
+    EAGLET_RETURN_IF_ERROR(devices != nullptr ? devices->broadcast(bytes, at, piece.owner)
+                                              : comm.broadcast(bytes, at, piece.owner));
+  }
+  return devices == nullptr ? Status() : devices->wait();
 }
 
 std::vector<Optimizer::StateTensor> Optimizer::state_tensors() const {

@@ -13,6 +13,7 @@ Result<ResumePoint> agree_on_checkpoint(Comm& comm, const TrainOptions& options,
   ResumePoint point;
   const bool leads = comm.rank() == 0;
   if (leads) {
+    const Busy busy(comm);  // checkpoints are read through
     if (options.start_over) EAGLET_RETURN_IF_ERROR(set_run_aside(options.output_dir, progress));
     EAGLET_ASSIGN_OR_RETURN(point, find_resume_point(options, progress));
   }

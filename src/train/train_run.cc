@@ -112,8 +112,8 @@ Status Run::check_device() {
   if (options_.device == nullptr) return {};
   effective_.device = options_.device->name();
   if (comm_.ranks() == 1) return {};
-  return Status(StatusCode::kConfig, "several ranks can train on processors only so far", "--device",
-                "give --device cpu, or start one rank");
+  if (comm_.device_ranks() != nullptr) return {};
+  return Status(StatusCode::kInternal, "several ranks with devices that are not connected", "--device");
 }
 
 Status Run::choose_steps() {

@@ -320,6 +320,7 @@ Status Trainer::save(bool best) {
   // Sharded moments are written by rank 0, the others send theirs.
   if (!leads()) return options_.shard_optimizer ? optimizer_.write({}, comm_) : Status();
   const auto bytes = static_cast<double>(checkpoint_bytes(model_.weights(), optimizer_.state_bytes()));
+  const Busy busy(comm_);  // the others wait for it in their next update
   EAGLET_RETURN_IF_ERROR(records_.status("checkpoint", 60 + bytes / kSlowDiskBytesPerSecond));
   EAGLET_RETURN_IF_ERROR(save_checkpoint(checkpoints_, state_, model_.weights(), optimizer_, comm_,
                                          [this](const std::string& text) { progress_.note(text); }));

@@ -27,7 +27,7 @@ UpdateStep::UpdateStep(const TrainOptions& options, const TrainData& data, Draft
       store_rows_{StoreRows(*data.store), StoreRows(*data.store)} {
   if (comm_.ranks() > 1)
     reducer_ =
-        std::make_unique<GradientReducer>(comm_, model_.gradients().data(), model_.trainable_elements());
+        make_gradient_reducer(comm_, options_.device, model_.gradients().data(), model_.trainable_elements());
 }
 
 UpdateStep::~UpdateStep() {

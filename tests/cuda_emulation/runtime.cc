@@ -403,15 +403,20 @@ cudaError_t cudaGetLastError() {
   device().last_error = cudaSuccess;
   return error;
 }
+// A machine of EAGLET_EMULATION_DEVICES devices; a process has memory on the one that it opens.
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  const char* told = std::getenv("EAGLET_EMULATION_DEVICES");
+  *count = told == nullptr ? 1 : std::atoi(told);
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int number) {
-  return number == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+  int count = 0;
+  cudaGetDeviceCount(&count);
+  return number >= 0 && number < count ? cudaSuccess : cudaErrorInvalidDevice;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"the emulation", std::size_t{1} << 30, 9, 0, 4};
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int number) {
+  *properties = {"the emulation", {}, std::size_t{1} << 30, 9, 0, 4};
+  properties->uuid.bytes[0] = static_cast<char>(number);
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {

@@ -1,4 +1,4 @@
-#include "train/gradient_reducer.h"
+#include "train/host_reducer.h"
 
 #include <gtest/gtest.h>
 
@@ -33,11 +33,11 @@ class Doubling : public Comm {
   std::int64_t fail_at = -1;
 };
 
-TEST(GradientReducer, SumsEveryElementOnceFromTheEnd) {
+TEST(HostReducer, SumsEveryElementOnceFromTheEnd) {
   for (const std::int64_t n : {1, 9, 10, 11, 35}) {
     Doubling comm;
     std::vector<float> gradients(static_cast<std::size_t>(n), 1.0f);
-    GradientReducer reducer(comm, gradients.data(), n, 10);
+    HostReducer reducer(comm, gradients.data(), n, 10);
     for (int update = 0; update < 3; ++update) {
       std::fill(gradients.begin(), gradients.end(), 1.0f);
       reducer.begin();
@@ -52,10 +52,10 @@ TEST(GradientReducer, SumsEveryElementOnceFromTheEnd) {
   }
 }
 
-TEST(GradientReducer, DoesNotTouchWhatBackwardStillWrites) {
+TEST(HostReducer, DoesNotTouchWhatBackwardStillWrites) {
   Doubling comm;
   std::vector<float> gradients(40, 1.0f);
-  GradientReducer reducer(comm, gradients.data(), 40, 10);
+  HostReducer reducer(comm, gradients.data(), 40, 10);
   reducer.begin();
   reducer.ready(25);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -67,11 +67,11 @@ TEST(GradientReducer, DoesNotTouchWhatBackwardStillWrites) {
   EXPECT_EQ(gradients[39], 2);
 }
 
-TEST(GradientReducer, AFailureEndsTheWait) {
+TEST(HostReducer, AFailureEndsTheWait) {
   Doubling comm;
   comm.fail_at = 1;
   std::vector<float> gradients(40, 1.0f);
-  GradientReducer reducer(comm, gradients.data(), 40, 10);
+  HostReducer reducer(comm, gradients.data(), 40, 10);
   reducer.begin();
   reducer.ready(0);
   EXPECT_EQ(reducer.finish().code(), StatusCode::kUnavailable);
