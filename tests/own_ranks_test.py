@@ -14,6 +14,7 @@ import ranks_test
 from ranks_test import EAGLET, STEPS, children, command, config, must, records
 
 ENVIRONMENT = dict(os.environ, OMP_WAIT_POLICY="passive")
+STARTED = []  # must not go on when a test fails
 LONG = ("--max-steps", "4000", "--scheduler-type", "constant")
 
 
@@ -68,6 +69,7 @@ def by_torchruns_variables(root):
 def start_and_wait_for_step(root, name, step, *more):
     process = subprocess.Popen(command(root, name, *LONG, "--ranks", "3", *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, env=ENVIRONMENT)
+    STARTED.append(process)
     for line in process.stdout:
         if line.startswith(f"step {step}/"):
             return process
@@ -187,4 +189,8 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    finally:
+        for started in STARTED:
+            started.kill()
