@@ -111,7 +111,10 @@ TEST(Output, ARanksOwnFileIsReadBeforeItsLaunchers) {
   auto target = resolve_target("10", reader);
   ASSERT_TRUE(target.ok()) << target.status().message();
   EXPECT_EQ(target->log_path, dir + "/attempt_0/0/stdout.log");
+  put(dir + "/attempt_0/1/stderr.log", "step=1 loss=8\n");
   put(dir + "/attempt_0/0/stderr.log", "step=1 loss=7\n");  // logging writes there
+  find_files(reader, {{12, "python train.py", reader.open_files(12)}}, &*target);
+  EXPECT_EQ(target->log_path, dir + "/attempt_0/0/stdout.log") << "another program's is no better";
   find_files(reader, {{11, "python train.py", reader.open_files(11)}}, &*target);
   EXPECT_EQ(target->log_path, dir + "/attempt_0/0/stderr.log") << "the first stayed empty";
   put(dir + "/attempt_0/0/stdout.log", "done\n");

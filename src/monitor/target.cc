@@ -326,14 +326,15 @@ bool worth_following(const std::string& pipe, Target* target) {
   return starts_with(pipe, "pipe:") && ++target->pipes[pipe] <= kMostTimes;
 }
 
-/// torchrun may give each rank files of its own, and the launcher's stays silent; logging may go to the
-/// second output when the first stays empty.
-bool is_better_log(const std::string& path, bool launcher, const Target& target) {
+/// torchrun may give each rank files of its own, and the launcher's stays silent; logging may go to a
+/// program's second output when its first stays empty.
+bool is_better_log(const std::string& path, std::int64_t pid, bool launcher, const Target& target) {
   if (target.log_path.empty()) return true;
   if (target.log_from == Target::LogFrom::kNamed || path == target.log_path) return false;
   if (target.log_from == Target::LogFrom::kLauncher && !launcher) return true;
+  if (pid != target.log_pid) return false;
   const auto now = file_bytes(target.log_path), other = file_bytes(path);
-  return !launcher && now.ok() && *now == 0 && other.ok() && *other > 0;
+  return now.ok() && *now == 0 && other.ok() && *other > 0;
 }
 
 void take_log(const std::string& path, Target::LogFrom from, Target* target) {
@@ -364,8 +365,9 @@ void take_open_files(const ProcReader& reader, const ProcessOpen& process, std::
     if (name_of(path) == "log.jsonl") {  // ours: better than what it prints
       take_log(path, Target::LogFrom::kNamed, target);
       target->output_dir = folder;
-    } else if (output && is_better_log(path, launcher, *target)) {
+    } else if (output && is_better_log(path, process.pid, launcher, *target)) {
       take_log(path, from, target);
+      target->log_pid = process.pid;
     } else if (contains(path, "events.out.tfevents.") && target->output_dir.empty()) {
       target->output_dir = folder;
     } else if (path.ends_with(".db") && std::find(target->databases.begin(), target->databases.end(), path) ==

@@ -21,6 +21,7 @@ struct Target {
   bool log_deleted = false;            // the log was removed while open
   /// Where the log was found: what a rank prints is better than what its launcher does, what was named best.
   enum class LogFrom { kNamed, kRank, kLauncher } log_from = LogFrom::kNamed;
+  std::int64_t log_pid = -1;         // whose output it is
   HttpAddress server;                // of a server that was named by its address; no host: none
   std::map<std::string, int> pipes;  // followed in vain, and how often
 };
