@@ -41,8 +41,14 @@ class Idle : public Accelerator {
   void give_back(void*) override {}
   void to_device(void*, const void*, std::uint64_t) override {}
   void to_host(void*, const void*, std::uint64_t) override {}
+  Result<std::unique_ptr<DeviceFeed>> open_feed(std::uint64_t) override {
+    return Status(StatusCode::kNoSpace, "none");
+  }
   Status wait() override { return {}; }
   Status check() override { return {}; }
+  bool idle() override { return true; }
+  bool time_ops(bool) override { return false; }
+  OpTimes take_op_times() override { return {}; }
 
  private:
   std::string name_ = "idle";
