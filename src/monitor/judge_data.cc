@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "monitor/draft_cost.h"
@@ -106,6 +110,31 @@ void add_source(const Case& c, Judgements* all) {
   all->push_back(std::move(j));
 }
 
+/// "; PID 4711 gone, last seen at ...", of the `missing` workers that were seen last and are none any more;
+/// at most three. Workers of earlier epochs are gone too, and were seen before those.
+std::string gone_workers(const Case& c, std::size_t missing) {
+  constexpr std::size_t kMostNamed = 3;
+  std::map<std::pair<std::int64_t, double>, double> last_seen;  // by pid and start; wall clock
+  double newest = 0;
+  for (const RunView& view : c.series.views) {
+    if (!view.processes) continue;
+    newest = view.wall;
+    for (const std::size_t i : roles_of(view).workers) {
+      const ProcessView& worker = (*view.processes)[i];
+      last_seen[{worker.pid, worker.start_time}] = view.wall;
+    }
+  }
+  std::vector<std::pair<double, std::int64_t>> gone;
+  for (const auto& [who, wall] : last_seen)
+    if (wall < newest) gone.emplace_back(wall, who.first);
+  std::sort(gone.rbegin(), gone.rend());
+  gone.resize(std::min({gone.size(), missing, kMostNamed}));
+  std::string text;
+  for (const auto& [wall, pid] : gone)
+    text += fmt::format("; PID {} gone, last seen at {}", pid, rfc3339_utc(wall));
+  return text;
+}
+
 /// Loader workers against what was asked: fewer for a whole window, once it trains, means that some died.
 void add_workers(const Case& c, Judgements* all) {
   const double asked = c.config.number("num_workers").value_or(0);
@@ -130,7 +159,8 @@ void add_workers(const Case& c, Judgements* all) {
   if (static_cast<double>(most_in_window) < expected && static_cast<double>(now) < expected) {
     j.level = Level::kWarn;
     j.reason = fmt::format("{} of {:.0f} loader workers for {}: some died", now, expected,
-                           human_duration(c.activity.span_seconds));
+                           human_duration(c.activity.span_seconds)) +
+               gone_workers(c, static_cast<std::size_t>(expected) - now);
     j.advice = "memory or /dev/shm ran out, or one met a file it cannot read: its last words are in the log";
   }
   all->push_back(std::move(j));

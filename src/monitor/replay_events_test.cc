@@ -226,7 +226,13 @@ std::vector<Scenario> event_scenarios() {
                    s->config = {{"num_workers", 1}};
                    if (t >= 300) s->workers_lost = 2;
                  },
-                 [](const Verdict& v) { return warned(v, "workers", Level::kWarn); }});
+                 [](const Verdict& v) {
+                   // Which ones, and when they were there for the last time; not those that live.
+                   const std::string said = reason_of(v, "workers");
+                   const std::size_t first = said.find(" gone, last seen at 20");
+                   return warned(v, "workers", Level::kWarn) && first != std::string::npos &&
+                          said.find(" gone, last seen at 20", first + 1) == said.rfind(" gone,");
+                 }});
   all.push_back({"memory leak of 2.4 % in 10 min", "warn, memory_growth", 0, 1860, 2000,
                  [](double t, Second* s) { s->rank_gb = 20 + 0.005 * t; },
                  [](const Verdict& v) { return warned(v, "memory_growth", Level::kWarn); }});

@@ -209,8 +209,8 @@ void add_data(std::vector<Scenario>* all) {
 void add_learning(std::vector<Scenario>* all) {
   all->push_back(fault("MFU of 1 %", "warn, mfu", "mfu", Level::kWarn, 300, 30,
                        then_prints({.tokens_per_second = 600})));
-  Scenario apart = fault("a fifth of the tokens that the power pays for", "warn, mfu: power", "mfu",
-                         Level::kWarn, 300, 30, then_prints({.tokens_per_second = 10000}));
+  Scenario apart = fault("a quarter of the tokens that the power pays for", "warn, mfu: power", "mfu",
+                         Level::kWarn, 300, 30, then_prints({.tokens_per_second = 8500}));
   apart.named = [](const Verdict& v) {
     return warned(v, "mfu", Level::kWarn) &&
            reason_of(v, "mfu").find("less than the power") != std::string::npos;

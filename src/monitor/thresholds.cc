@@ -93,6 +93,29 @@ const std::vector<ThresholdEntry>& threshold_entries() {
   return all;
 }
 
+// Short names, with short units.
+struct ShortName {
+  const char* name;
+  double Thresholds::*at;
+  double unit;
+};
+constexpr ShortName kShortNames[] = {
+    {"idle_power_frac", &Thresholds::idle_power_fraction, 1},
+    {"stall_min_s", &Thresholds::stall_min_seconds, 1},
+    {"compile_s", &Thresholds::compile_seconds, 1},
+    {"recompile_s", &Thresholds::recompile_seconds, 1},
+    {"load_MBps", &Thresholds::load_bytes_per_second, 1e6},
+    {"save_MBps", &Thresholds::save_bytes_per_second, 1e6},
+    {"drain_s", &Thresholds::drain_seconds, 1},
+    {"artifact_s", &Thresholds::artifact_seconds, 1},
+    {"settle_s", &Thresholds::settle_seconds, 1},
+    {"orphan_age_s", &Thresholds::orphan_age_seconds, 1},
+    {"stale_gpu_GB", &Thresholds::stale_gpu_bytes, 1e9},
+    {"disk_free_ckpts", &Thresholds::disk_free_checkpoints, 1},
+    {"mem_crit_pct", &Thresholds::memory_crit, 0.01},
+    {"shm_crit_pct", &Thresholds::shm_crit, 0.01},
+};
+
 #undef EAGLET_THRESHOLD
 
 Status set_threshold(const std::string& assignment, Thresholds* thresholds) {
@@ -105,6 +128,11 @@ Status set_threshold(const std::string& assignment, Thresholds* thresholds) {
   for (const ThresholdEntry& entry : threshold_entries()) {
     if (name != entry.name) continue;
     thresholds->*entry.at = *value;
+    return {};
+  }
+  for (const ShortName& entry : kShortNames) {
+    if (name != entry.name) continue;
+    thresholds->*entry.at = *value * entry.unit;
     return {};
   }
   return Status(StatusCode::kConfig, "no threshold is called '" + name + "'", {},

@@ -28,7 +28,7 @@ struct Thresholds {
   double memory_pressure_warn = 0.10;  // of the time something waits for memory to be freed
   double peak_tflops = 0;              // of one rank's device, for MFU; 0: by the device's name
   double mfu_warn = 0.15;
-  double mfu_power_remark = 1.5, mfu_power_factor = 3;  // MFU and the power share apart by that factor
+  double mfu_power_remark = 1.5, mfu_power_factor = 4;  // MFU and the power share apart by that factor
   double data_size_warn = 0.25;
   double cache_warn = 0.95;  // of a server's memory for keys and values, with requests that wait for it
   double server_silent_seconds = 15;
@@ -56,7 +56,8 @@ struct ThresholdEntry {
 /// All of them, in the order of docs/watch.md.
 const std::vector<ThresholdEntry>& threshold_entries();
 
-/// "name=value" or "name = value". kConfig names the nearest thing to do.
+/// "name=value" or "name = value"; also by a short name: drain_s, load_MBps, mem_crit_pct. kConfig names the
+/// nearest thing to do.
 Status set_threshold(const std::string& assignment, Thresholds* thresholds);
 /// A file of such lines; '#' begins a comment. kNotFound, kConfig with the line number.
 Status read_thresholds(const std::string& path, Thresholds* thresholds);
