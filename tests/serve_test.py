@@ -146,23 +146,29 @@ def human_output(root, draft):
 
 def killed_while_measuring(root, draft):
     """The GGUF that is made for the measurement is gone from the folder as soon as it is loaded."""
-    work = f"{root}/killed"
+    work, many = f"{root}/killed", f"{root}/many.jsonl"
     os.makedirs(work)
+    with open(f"{root}/answers.jsonl") as answers, open(many, "w") as file:
+        rows = [json.loads(line) for line in answers]
+        for copy in range(40):  # some ten seconds of measuring
+            for row in rows:
+                file.write(json.dumps({**row, "id": f"{row['id']}-{copy}"}) + "\n")
     process = subprocess.Popen([EAGLET, "evaluate", "--draft", draft, "--model", f"{root}/toy.gguf", "--serve", "--serve-type", "as-is",
-                                "--conversations", f"{root}/answers.jsonl", "--draft-lengths", ",".join(str(n) for n in range(1, 17)),
-                                "--max-prompts", "0", "--work-dir", work, "--threads", "1"], env=ENVIRONMENT,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    made = False
-    while process.poll() is None:
-        there = any(name.endswith(".gguf") for name in os.listdir(work))
-        if made and not there:
-            time.sleep(0.3)  # all that is behind the measurement takes less
+                                "--conversations", many, "--draft-lengths", "1,2,3,4,5,6,7,8", "--max-prompts", "0", "--work-dir", work,
+                                "--threads", "1", "--progress", "plain"], env=ENVIRONMENT, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True)
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if "draft written" in line:
             break
-        made = made or there
-        time.sleep(0.001)
-    assert made and process.poll() is None, "the draft lay there until the end"
+    until = time.time() + 60
+    while os.listdir(work) and process.poll() is None and time.time() < until:
+        time.sleep(0.01)
+    time.sleep(0.3)  # all that is behind the measurement takes less
+    assert process.poll() is None, f"the draft lay there until the end: {said}"
     process.kill()
-    process.wait()
+    process.communicate()
     assert os.listdir(work) == [], os.listdir(work)
 
 
