@@ -160,6 +160,16 @@ TEST(LogReader, DeviceTimesByOp) {
   EXPECT_EQ(line.last_step, 41);
 }
 
+TEST(LogReader, TokensSoFarAsTransformersAndTrlPrintThem) {
+  const LogFacts hf = read_all(
+      "{'loss': 6.9, 'learning_rate': 4.6e-05, 'num_input_tokens_seen': 81920, 'epoch': 0.14}\n"
+      "{'loss': 6.8, 'learning_rate': 4.5e-05, 'num_input_tokens_seen': 163840, 'epoch': 0.28}\n");
+  ASSERT_EQ(hf.series("tokens_total").size(), 2u);
+  EXPECT_DOUBLE_EQ(hf.series("tokens_total").back().value, 163840);
+  const LogFacts trl = read_all("{'loss': '6.9', 'num_tokens': '4.2e+05', 'epoch': '0.14'}\n");
+  EXPECT_DOUBLE_EQ(trl.series("tokens_total").back().value, 420000);
+}
+
 TEST(GoldenLogs, AnyChunkingGivesTheSame) {
   Rng rng(7);
   for (const Golden& golden : kGolden) {

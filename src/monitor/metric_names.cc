@@ -30,6 +30,9 @@ constexpr Alias kAliases[] = {
     {"tok_s", "tokens_per_second"},
     {"tok/s", "tokens_per_second"},
     {"tokens/s", "tokens_per_second"},
+    {"num_input_tokens_seen", "tokens_total"},  // transformers
+    {"num_tokens", "tokens_total"},             // TRL: since the start
+    {"tokens_seen", "tokens_total"},
     {"step_ms", "step_seconds", 1e-3},
     {"step_seconds", "step_seconds"},
     {"step_time", "step_seconds"},

@@ -131,6 +131,8 @@ std::string prometheus_text(const Verdict& v, const std::string& version) {
   page.one("acceptance_length", "gauge", "Newest acceptance length, bonus token included.",
            last_of(v, "acceptance_length"));
   page.one("learning_rate", "gauge", "Newest learning rate.", last_of(v, "lr"));
+  page.one("tokens_total", "counter", "Tokens trained on, where the run counts them.",
+           last_of(v, "tokens_total"));
   page.one("tokens_per_second", "gauge", "Newest training speed.", last_of(v, "tokens_per_second"));
   page.one("mfu_ratio", "gauge", "Model FLOP utilisation the run reports.", last_of(v, "mfu_ratio"));
   bool any_op = false;

@@ -34,6 +34,21 @@ TEST(Prometheus, StrictParserTakesWhatWeWrite) {
   }
 }
 
+TEST(Prometheus, TokensAreToldWhereTheRunCountsThem) {
+  RunSeries series;
+  series.name = "r";
+  series.log_known = true;
+  EXPECT_EQ(prometheus_text(make_verdict(series, Thresholds()), "0.1.0").find("tokens_total"),
+            std::string::npos);
+  series.log.metrics["tokens_total"] = {{100, 1, 4.2e5}};
+  const auto samples = parse_prometheus(prometheus_text(make_verdict(series, Thresholds()), "0.1.0"));
+  ASSERT_TRUE(samples.ok());
+  bool found = false;
+  for (const PrometheusSample& sample : *samples)
+    found |= sample.name == "eaglet_tokens_total" && sample.value == 4.2e5;
+  EXPECT_TRUE(found);
+}
+
 TEST(Prometheus, TheParserIsStrict) {
   EXPECT_FALSE(parse_prometheus("# TYPE a gauge\na 1").ok()) << "no last newline";
   EXPECT_FALSE(parse_prometheus("a 1\n").ok()) << "no TYPE";
