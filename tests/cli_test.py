@@ -51,6 +51,13 @@ def test_help_shows_examples_first_and_fits():
             assert len(line) <= 120, f"{name}: {line}"
 
 
+def test_a_command_of_a_command_has_its_whole_name():
+    for names in (["plan", "train"], ["store", "merge"], ["bench", "watch"]):
+        done = run(*names, "--help")
+        whole = "eaglet " + " ".join(names)
+        assert done.stdout.startswith(f"{whole}: ") and f"Usage: {whole}" in done.stdout, done.stdout[:300]
+
+
 def test_devices_that_cannot_be_are_told():
     for command in (["train", "--store", "none", "--output-dir", "none"], ["evaluate", "--store", "none", "--draft", SOURCE], ["bench", "train"]):
         model = [] if command[0] == "bench" else ["--model", "none.gguf"]

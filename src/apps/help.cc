@@ -43,6 +43,13 @@ std::string examples_of(const CLI::App& app) {
   return "\n" + title + footer + (footer.back() == '\n' ? "" : "\n");
 }
 
+// "plan train": its own name behind those of the commands it belongs to.
+std::string full_name(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  const bool below_another = parent != nullptr && parent->get_parent() != nullptr;
+  return below_another ? full_name(*parent) + " " + app.get_name() : app.get_name();
+}
+
 std::string command_list_of(const CLI::App& app) {
   std::string out;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -54,9 +61,9 @@ std::string command_list_of(const CLI::App& app) {
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
   const bool is_command = app->get_parent() != nullptr;
-  std::string out = (is_command ? "eaglet " + app->get_name() + ": " : "") + app->get_description() + "\n";
+  std::string out = (is_command ? "eaglet " + full_name(*app) + ": " : "") + app->get_description() + "\n";
   out += examples_of(*app);
-  if (is_command && name.rfind("eaglet", 0) != 0) name = "eaglet " + app->get_name();
+  if (is_command && name.rfind("eaglet", 0) != 0) name = "eaglet " + full_name(*app);
   out += "\n" + make_usage(app, name);
   out += make_positionals(app);
   out += make_groups(app, mode);
