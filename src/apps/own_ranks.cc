@@ -34,6 +34,7 @@ constexpr const char* kMark = "EAGLET_OWN_RANK";
 // After one has failed: until the others are asked to end, and made to. Rank 0 may be writing a checkpoint.
 constexpr double kSecondsToEnd = 10, kSecondsToDie = 20, kSecondsToDieOfZero = 60;
 constexpr int kMillisecondsBetweenLooks = 100;
+constexpr std::size_t kMostRemembered = 1000;  // lines of ranks
 
 // The command line as it was given.
 std::vector<std::string> own_words() {
@@ -172,7 +173,8 @@ class OwnRanks {
     for (std::size_t end = child.heard.find('\n'); end != std::string::npos; end = child.heard.find('\n')) {
       const std::string line = child.heard.substr(0, end);
       child.heard.erase(0, end + 1);
-      if (!line.empty() && said_.insert(line).second)  // what all ranks say is said once
+      if (said_.size() >= kMostRemembered) said_.clear();  // a run of weeks
+      if (!line.empty() && said_.insert(line).second)      // what all ranks say is said once
         write_whole(STDERR_FILENO, fmt::format("[rank {}] {}\n", rank, line));
     }
     if (bytes > 0) return;
