@@ -84,9 +84,10 @@ def rank_of(pid):
 def signals_are_passed_on(root):
     process = start_and_wait_for_step(root, "stopped", 5)
     process.send_signal(signal.SIGUSR1)
-    until = time.monotonic() + 20
+    until, said = time.monotonic() + 20, ""
     while time.monotonic() < until and "SIGUSR1: saving" not in (line := process.stderr.readline()):
-        assert line, "ended"
+        said += line
+        assert line, f"ended with {process.wait(60)} at SIGUSR1:\n{said[-3000:]}"
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM and "saved as step-" in errors, (process.returncode, errors[-2000:])

@@ -41,7 +41,7 @@ class Lease {
       if (now - renewed_ > kLeaseSeconds) return false;
       if (now >= until) return true;
       pollfd input = {STDIN_FILENO, POLLIN, 0};
-      if (::poll(&input, 1, static_cast<int>(1000 * std::min(until - now, 1.0)) + 1) <= 0) continue;
+      if (::poll(&input, 1, static_cast<int>(1000 * std::min(until - now, 0.2)) + 1) <= 0) continue;
       char bytes[4096];
       const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof bytes);
       if (got <= 0) return false;

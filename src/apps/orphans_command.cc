@@ -8,6 +8,7 @@
 #include "apps/command.h"
 #include "apps/terminal.h"
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "formats/json.h"
 #include "monitor/file_leftovers.h"
 #include "monitor/orphans.h"
@@ -104,6 +105,7 @@ Status end_run(const OrphanFlags& flags, monitor::OrphanReport* report, monitor:
               fmt::format("ended {} of {} process{} of run {}{}\n", meant - remain.size(), meant,
                           meant == 1 ? "" : "es", flags.end_run,
                           memory > 0 ? ", " + human_bytes(memory) + " of GPU memory were theirs" : ""));
+  if (interrupted()) return Status(StatusCode::kInterrupted, "stopped before all had ended");
   return {};
 }
 

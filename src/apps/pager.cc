@@ -1,7 +1,6 @@
 #include "apps/pager.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,8 +9,7 @@
 #include <cstdlib>
 
 #include "apps/terminal.h"
-
-extern char** environ;
+#include "base/start_program.h"
 
 namespace eaglet::apps {
 namespace {
@@ -43,10 +41,9 @@ pid_t start_pager(const std::string& command, int* input) {
   posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO);
   // As git has it: quit if it fits, colours as they are, the screen left alone.
   ::setenv("LESS", "FRX", 0);
-  const char* arguments[] = {"sh", "-c", command.c_str(), nullptr};
+  const char* arguments[] = {"/bin/sh", "-c", command.c_str(), nullptr};
   pid_t pid = -1;
-  const int failed =
-      ::posix_spawn(&pid, "/bin/sh", &actions, nullptr, const_cast<char* const*>(arguments), environ);
+  const int failed = start_program(&pid, actions, arguments);
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[0]);
   if (failed != 0) {

@@ -1,5 +1,6 @@
 #include "base/interrupt.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,21 +19,56 @@ void on_save_request(int) {
 void on_signal(int signal) {
   if (pending_signal.exchange(signal) != 0) _exit(128 + signal);
 }
+
+void handle(int signal, void (*handler)(int), int flags) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
+void let_signals_in(int how) {
+  sigset_t ours;
+  sigemptyset(&ours);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&ours, signal);
+  pthread_sigmask(how, &ours, nullptr);
+}
+
+void* take_signals(void*) {
+  let_signals_in(SIG_UNBLOCK);
+  while (true) ::pause();
+  return nullptr;
+}
+
+// What is forked has no such thread, and what it starts must be able to hear signals.
+void hear_in_the_child() {
+  let_signals_in(SIG_UNBLOCK);
+}
+
+// All threads but one are deaf: what starts later inherits it. oneDNN before 3.12 points the stack pointer at
+// the heap while it multiplies (its issue 4845), where the frame of a signal overwrites what it hits.
+void take_signals_in_one_thread() {
+  static bool once = false;
+  if (once) return;
+  once = true;
+  pthread_atfork(nullptr, nullptr, hear_in_the_child);
+  let_signals_in(SIG_BLOCK);
+  pthread_t thread = {};
+  if (pthread_create(&thread, nullptr, take_signals, nullptr) == 0)
+    pthread_detach(thread);
+  else
+    let_signals_in(SIG_UNBLOCK);  // no room for a thread: better heard here than not at all
+}
 }  // namespace
 
 void install_interrupt_handlers() {
-  struct sigaction action = {};
-  action.sa_handler = on_signal;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  struct sigaction save = {};
-  save.sa_handler = on_save_request;
-  save.sa_flags = SA_RESTART;
-  sigemptyset(&save.sa_mask);
-  sigaction(SIGUSR1, &save, nullptr);
+  handle(SIGINT, on_signal, 0);
+  handle(SIGTERM, on_signal, 0);
+  handle(SIGUSR1, on_save_request, SA_RESTART);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  take_signals_in_one_thread();
 }
 
 int interrupt_signal() {

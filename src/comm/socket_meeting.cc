@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/interrupt.h"
+#include "base/wait_ready.h"
 #include "comm/tcp.h"
 
 namespace eaglet {
@@ -72,12 +73,10 @@ class Host {
   Status wait_for_all() {
     const double until = monotonic_seconds() + timeout_seconds_;
     for (int come = 1; come < e_.ranks;) {
-      pollfd wait{listening_, POLLIN, 0};
-      const double left = until - monotonic_seconds();
-      const int got = left <= 0 ? 0 : ::poll(&wait, 1, static_cast<int>(1000 * left) + 1);
+      const bool ready = wait_ready(listening_, POLLIN, until);
       if (interrupted()) return interrupted_status();
-      if (got == 0) return missing(come);
-      const int fd = got > 0 ? ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC) : -1;
+      if (!ready) return missing(come);
+      const int fd = ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
       if (fd < 0) continue;
       EAGLET_ASSIGN_OR_RETURN(const bool taken, greet(fd));
       if (taken) ++come;

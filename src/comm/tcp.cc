@@ -1,6 +1,7 @@
 #include "comm/tcp.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -14,15 +15,34 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/wait_ready.h"
 
 namespace eaglet::tcp {
 namespace {
 
 constexpr std::size_t kLongestLine = 4096;
+constexpr double kSecondsToConnect = 60;
 
 Status failure(const std::string& verb, int error) {
   return Status(StatusCode::kUnavailable, fmt::format("cannot {}: {}", verb, std::strerror(error)),
                 "between ranks", "check that the machines of the run can reach each other");
+}
+
+// A connect() that waits would keep a signal from being seen. Errno, 0 when it stands.
+int connect_in_slices(int fd, const addrinfo& to) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  ::fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  int error = ::connect(fd, to.ai_addr, to.ai_addrlen) == 0 ? 0 : errno;
+  if (error == EINPROGRESS) {
+    socklen_t size = sizeof error;
+    if (!wait_ready(fd, POLLOUT, monotonic_seconds() + kSecondsToConnect))
+      error = interrupted() ? EINTR : ETIMEDOUT;
+    else if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+      error = errno;
+  }
+  ::fcntl(fd, F_SETFL, flags);
+  return error;
 }
 
 }  // namespace
@@ -64,8 +84,9 @@ Result<int> connect_to(const std::string& host, const std::string& port) {
   int fd = -1, error = 0;
   for (const addrinfo* a = found; a != nullptr && fd < 0; a = a->ai_next) {
     fd = ::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-    if (fd >= 0 && ::connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
-      error = errno;
+    if (fd < 0) continue;
+    error = connect_in_slices(fd, *a);
+    if (error != 0) {
       ::close(fd);
       fd = -1;
     }
@@ -108,10 +129,8 @@ std::string read_line(int fd, double timeout_seconds) {
   std::string line;
   const double until = monotonic_seconds() + timeout_seconds;
   while (line.size() < kLongestLine) {
-    pollfd wait{fd, POLLIN, 0};
-    if (::poll(&wait, 1, static_cast<int>(1000 * std::max(0.0, until - monotonic_seconds()))) <= 0) return {};
     char c = 0;
-    if (::recv(fd, &c, 1, 0) != 1) return {};
+    if (!wait_ready(fd, POLLIN, until) || ::recv(fd, &c, 1, 0) != 1) return {};
     if (c == '\n') return line;
     line += c;
   }

@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/interrupt.h"
+#include "base/wait_ready.h"
 #include "comm/tcp.h"
 
 namespace eaglet {
@@ -41,9 +43,9 @@ std::string WatchLine::address() const {
 Status WatchLine::accept_all(double timeout_seconds) {
   const double until = monotonic_seconds() + timeout_seconds;
   while (static_cast<int>(peers_.size()) < ranks_ - 1) {
-    pollfd wait{listening_, POLLIN, 0};
-    const double left = until - monotonic_seconds();
-    if (left <= 0 || ::poll(&wait, 1, static_cast<int>(1000 * left) + 1) <= 0)
+    const bool ready = wait_ready(listening_, POLLIN, until);
+    if (!ready && interrupted()) return Status(StatusCode::kInterrupted, "stopped before all ranks had met");
+    if (!ready)
       return Status(StatusCode::kUnavailable,
                     fmt::format("only {} of {} ranks have come within {:.0f} s", peers_.size() + 1, ranks_,
                                 timeout_seconds),

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,8 +10,7 @@
 #include <csignal>
 
 #include "base/clock.h"
-
-extern char** environ;
+#include "base/start_program.h"
 
 namespace eaglet::monitor {
 
@@ -28,10 +26,10 @@ bool ChildOutput::start(const std::vector<std::string>& command) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  std::vector<const char*> arguments;
+  for (const std::string& word : command) arguments.push_back(word.c_str());
   arguments.push_back(nullptr);
-  const int failed = ::posix_spawnp(&pid_, arguments[0], &actions, nullptr, arguments.data(), environ);
+  const int failed = start_program(&pid_, actions, arguments.data());
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
   end_ = ends[0];

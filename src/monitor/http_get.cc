@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/wait_ready.h"
 #include "monitor/text_scan.h"
 
 namespace eaglet::monitor {
@@ -33,19 +34,11 @@ class Socket {
   int fd_;
 };
 
-/// Whether the socket is ready for `events` before the deadline.
-bool wait_for(int fd, short events, double deadline) {
-  const double left = deadline - monotonic_seconds();
-  if (left <= 0) return false;
-  pollfd one = {fd, events, 0};
-  return ::poll(&one, 1, static_cast<int>(1000 * left) + 1) > 0;
-}
-
 /// Errno of the connection, 0 when it stands.
 int connect_to(int fd, const addrinfo& to, double deadline) {
   if (::connect(fd, to.ai_addr, to.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
-  if (!wait_for(fd, POLLOUT, deadline)) return ETIMEDOUT;
+  if (!wait_ready(fd, POLLOUT, deadline)) return ETIMEDOUT;
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
@@ -57,7 +50,7 @@ bool send_all(int fd, std::string_view text, double deadline) {
     const ssize_t sent = ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
     if (sent > 0) {
       text.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno != EAGAIN || !wait_for(fd, POLLOUT, deadline)) {
+    } else if (errno != EAGAIN || !wait_ready(fd, POLLOUT, deadline)) {
       return false;
     }
   }
@@ -72,7 +65,7 @@ bool receive_all(int fd, double deadline, std::string* text) {
     if (got == 0) return true;
     if (got > 0)
       text->append(bytes, static_cast<std::size_t>(got));
-    else if (errno != EAGAIN || !wait_for(fd, POLLIN, deadline))
+    else if (errno != EAGAIN || !wait_ready(fd, POLLIN, deadline))
       return false;
   }
   return true;

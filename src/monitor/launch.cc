@@ -96,7 +96,10 @@ class Supervisor {
         ended_at = monotonic_seconds();
       }
     }
-    while (!ended && ::wait4(pid_, &status, 0, &used) != pid_ && errno == EINTR) forward_signal();
+    for (pid_t got = 0; !ended && got == 0; forward_signal()) {  // it has closed its output and goes on
+      got = ::wait4(pid_, &status, WNOHANG, &used);
+      if (got == 0) ::poll(nullptr, 0, kMillisecondsBetweenInterruptLooks);
+    }
     ::close(output_[0]);
     ::close(log_);
     result_->ended = true;

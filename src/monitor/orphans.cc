@@ -13,6 +13,8 @@
 #include <set>
 
 #include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/wait_ready.h"
 #include "monitor/listening.h"
 #include "monitor/roles.h"
 #include "monitor/shm_leftovers.h"
@@ -177,8 +179,8 @@ bool end_one(const ProcReader& reader, const Orphan& orphan, double patience) {
   for (const int signal : {SIGTERM, SIGKILL}) {
     if (gone) break;
     ::syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0);
-    pollfd wait = {fd, POLLIN, 0};
-    gone = ::poll(&wait, 1, static_cast<int>(1000 * (signal == SIGTERM ? patience : 2))) > 0;
+    gone = wait_ready(fd, POLLIN, monotonic_seconds() + (signal == SIGTERM ? patience : 2));
+    if (interrupted()) break;  // who stops us does not ask for KILL
   }
   ::close(fd);
   return gone;
@@ -211,7 +213,7 @@ std::vector<Orphan> end_orphans(const std::vector<Orphan>& orphans, const std::s
   std::vector<Orphan> remain;
   for (const Orphan& orphan : orphans)
     if (orphan.ours && !run_id.empty() && orphan.run_id == run_id &&
-        !end_one(reader, orphan, patience_seconds))
+        (interrupted() || !end_one(reader, orphan, patience_seconds)))
       remain.push_back(orphan);
   return remain;
 }
