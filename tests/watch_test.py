@@ -114,6 +114,8 @@ def test_our_training_started_silent(root):
         assert nothing_but_a_busy_machine(verdict), verdict["headline"]
         assert verdict["phase"] in ("train", "validate", "save"), verdict["phase"]  # its epochs are short: it validates a fifth of the time
         assert verdict["log"]["path"].endswith("/draft/log.jsonl"), verdict["log"]["path"]
+        tokens = verdict["log"]["metrics"]["tokens_total"]["values"]
+        assert 0 < tokens[0] < tokens[-1] and tokens == sorted(tokens), tokens
         assert len({e["kind"] for e in verdict["evidence"] if e["for"] == "progress"}) >= 2, verdict["evidence"]
         assert run("doctor", "--probe", "liveness", f"{root}/draft").returncode == 0
     finally:

@@ -33,6 +33,7 @@ constexpr Alias kAliases[] = {
     {"num_input_tokens_seen", "tokens_total"},  // transformers
     {"num_tokens", "tokens_total"},             // TRL: since the start
     {"tokens_seen", "tokens_total"},
+    {"tokens_total", "tokens_total"},  // ours
     {"step_ms", "step_seconds", 1e-3},
     {"step_seconds", "step_seconds"},
     {"step_time", "step_seconds"},

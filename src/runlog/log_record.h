@@ -27,6 +27,7 @@ struct LogRecord {
   double acceptance_length = kNone;  // 1 + sum of full_acc, every supervised row
   double lr = kNone, grad_norm = kNone;
   double tokens_per_second = kNone;  // real tokens (no padding)
+  double tokens_total = kNone;       // real tokens since step 0, through all restarts
   double step_seconds = kNone, data_wait_seconds = kNone;
   double fill_ratio = kNone, mfu_ratio = kNone;  // 0..1
   /// Of a device, by kind of op ("products", "attention", ...); empty where it was not measured in this step.

@@ -88,7 +88,8 @@ TEST(LogRecord, StepLineHasTheAgreedFieldsInOrder) {
   EXPECT_THAT(names, testing::ElementsAre("t", "event", "step", "epoch", "loss", "full_acc", "cond_acc",
                                           "total_loss", "outside_share", "supervised_tokens",
                                           "acceptance_length", "lr", "grad_norm", "tokens_per_second",
-                                          "step_seconds", "data_wait_seconds", "fill_ratio", "mfu_ratio"));
+                                          "tokens_total", "step_seconds", "data_wait_seconds", "fill_ratio",
+                                          "mfu_ratio"));
   EXPECT_TRUE(line["mfu_ratio"].is_null());  // not known: null, not left out
   EXPECT_EQ(line["step"], 41);
 }

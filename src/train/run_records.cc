@@ -83,6 +83,7 @@ Status RunRecords::step(const LogRecord& record) {
                                  {"profile/tokens_per_s", record.tokens_per_second},
                                  {"profile/step_ms", 1e3 * record.step_seconds},
                                  {"profile/fetch_ms", 1e3 * record.data_wait_seconds}});
+  if (!std::isnan(record.tokens_total)) scalars.emplace_back("profile/tokens_total", record.tokens_total);
   for (const auto& [op, seconds] : record.device_seconds)
     scalars.emplace_back("profile/device_" + op + "_ms", 1e3 * seconds);
   EAGLET_RETURN_IF_ERROR(files_->events.write(record.t, record.step, scalars));

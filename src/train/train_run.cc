@@ -394,7 +394,7 @@ Result<TrainPlan> Run::measure(std::int64_t steps) {
       return Status(StatusCode::kInterrupted, "stopped while measuring; nothing was written");
     const double begin = monotonic_seconds();
     EAGLET_ASSIGN_OR_RETURN(const UpdateResult result, update.make(state, {}));
-    state.advance(result.batches);
+    state.advance(result.batches, static_cast<std::int64_t>(result.facts.tokens));
     progress_.update(static_cast<std::uint64_t>(i + 1));
     if (i == 0) continue;
     seconds += monotonic_seconds() - begin;

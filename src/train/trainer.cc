@@ -92,7 +92,8 @@ Status Trainer::one_step(UpdateStep& update) {
   LogRecord record;
   record.event = "step";
   record.epoch = state_.epoch;
-  state_.advance(result.batches);
+  const auto tokens = static_cast<std::int64_t>(result.facts.tokens);
+  state_.advance(result.batches, tokens);
   record.step = state_.step;
   record.t = wall_seconds();
   put_metrics(result.metrics, &record);
@@ -102,6 +103,7 @@ Status Trainer::one_step(UpdateStep& update) {
   record.fill_ratio = result.facts.tokens / static_cast<double>(result.batches * options_.max_seq_len);
   record.step_seconds = step_seconds_ = monotonic_seconds() - begin;
   record.tokens_per_second = result.facts.tokens / step_seconds_;
+  if (state_.tokens >= 0) record.tokens_total = static_cast<double>(state_.tokens);
   if (result.batches_here > 0) record.mfu_ratio = share_of_peak(result.needed_flops_here / step_seconds_);
   if (result.device_times) {
     record.device_seconds = by_name(*result.device_times);
@@ -109,7 +111,7 @@ Status Trainer::one_step(UpdateStep& update) {
   }
   seconds_ += step_seconds_;
   rank_wait_seconds_ += result.rank_wait_seconds;
-  tokens_ += static_cast<std::int64_t>(result.facts.tokens);
+  tokens_ += tokens;
   needed_flops_ += result.facts.needed_flops;
   if (result.numeric.ok()) {
     skipped_in_a_row_ = 0;

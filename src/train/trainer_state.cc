@@ -31,8 +31,9 @@ Validation validation_from_json(const Json& json) {
 
 }  // namespace
 
-void TrainerState::advance(std::int64_t batches) {
+void TrainerState::advance(std::int64_t batches, std::int64_t tokens_of_step) {
   ++step;
+  if (tokens >= 0) tokens += tokens_of_step;
   next_batch += batches;
   if (next_batch < batches_per_epoch) return;
   next_batch = 0;
@@ -55,6 +56,7 @@ Json trainer_state_to_json(const TrainerState& state) {
   json["best_acceptance_length"] = state.best_acceptance_length;
   json["stale_validations"] = state.stale_validations;
   json["skipped_updates"] = state.skipped_updates;
+  json["tokens"] = state.tokens;
   json["last_validation"] = validation_to_json(state.last_validation);
   json["settings"] = state.settings;
   json["settings_hash"] = hex64(xxh64(json_line(state.settings)));
@@ -80,6 +82,7 @@ Result<TrainerState> trainer_state_from_json(const Json& json) {
     json.at("best_acceptance_length").get_to(state.best_acceptance_length);
     state.stale_validations = json.value("stale_validations", std::int64_t{0});  // not in older states
     state.skipped_updates = json.value("skipped_updates", std::int64_t{0});
+    state.tokens = json.value("tokens", std::int64_t{-1});
     state.last_validation = validation_from_json(json.at("last_validation"));
     state.settings = json.at("settings");
     if (json.at("settings_hash").get<std::string>() != hex64(xxh64(json_line(state.settings))))

@@ -30,9 +30,10 @@ struct TrainerState {
   double best_acceptance_length = 0;
   std::int64_t stale_validations = 0;  // since the best one
   std::int64_t skipped_updates = 0;    // left out because they were not finite
+  std::int64_t tokens = 0;             // real ones of all steps; -1: not known, an older eaglet began the run
   Validation last_validation;
-  /// A step over so many batches is done.
-  void advance(std::int64_t batches);
+  /// A step over so many batches, with so many real tokens, is done.
+  void advance(std::int64_t batches, std::int64_t tokens_of_step);
   Json settings;  // what must not change on resume (train_settings.h)
 };
 
