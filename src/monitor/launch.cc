@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -96,9 +97,11 @@ class Supervisor {
         ended_at = monotonic_seconds();
       }
     }
-    for (pid_t got = 0; !ended && got == 0; forward_signal()) {  // it has closed its output and goes on
-      got = ::wait4(pid_, &status, WNOHANG, &used);
-      if (got == 0) ::poll(nullptr, 0, kMillisecondsBetweenInterruptLooks);
+    // It has closed its output, mostly because it is about to end.
+    for (int pause_ms = 1; !ended; pause_ms = std::min(2 * pause_ms, kMillisecondsBetweenInterruptLooks)) {
+      ended = ::wait4(pid_, &status, WNOHANG, &used) != 0;
+      if (!ended) ::poll(nullptr, 0, pause_ms);
+      forward_signal();
     }
     ::close(output_[0]);
     ::close(log_);
