@@ -1,8 +1,8 @@
 # Finds libllama with its common library (chat templates, the speculative loop): target LlamaCpp::llama.
-# Looked for in EAGLET_LLAMA_PREFIX, the usual prefixes, and the cache that scripts/build-llama fills
+# Looked for in EAGLET_LLAMA_PREFIX, the usual prefixes, and the cache that scripts/setup fills
 # (EAGLET_CACHE_DIR, or $XDG_CACHE_HOME/eaglet, or ~/.cache/eaglet). LLAMA_COMMON headers are those of the same revision,
 # in <prefix>/include/llama-common.
-set(EAGLET_LLAMA_REVISION 0c1e570)
+set(EAGLET_LLAMA_BUILD 0c1e570.2) # as in scripts/lib.sh
 if(NOT EAGLET_CACHE_DIR)
   if(DEFINED ENV{EAGLET_CACHE_DIR})
     set(EAGLET_CACHE_DIR $ENV{EAGLET_CACHE_DIR})
@@ -16,7 +16,7 @@ set(EAGLET_CACHE_DIR ${EAGLET_CACHE_DIR} CACHE PATH "Where downloads and the bui
 set(EAGLET_SAMPLE_MODEL ${EAGLET_CACHE_DIR}/smollm2-135m-instruct-q4_1.gguf
     CACHE FILEPATH "The sample target model, for the tests that need a real one")
 
-set(_hints ${EAGLET_LLAMA_PREFIX} $ENV{EAGLET_LLAMA_PREFIX} ${EAGLET_CACHE_DIR}/llama.cpp-${EAGLET_LLAMA_REVISION})
+set(_hints ${EAGLET_LLAMA_PREFIX} $ENV{EAGLET_LLAMA_PREFIX} ${EAGLET_CACHE_DIR}/llama.cpp-${EAGLET_LLAMA_BUILD})
 find_path(LLAMA_INCLUDE_DIR llama.h HINTS ${_hints} PATH_SUFFIXES include)
 find_path(LLAMA_COMMON_INCLUDE_DIR speculative.h HINTS ${_hints} PATH_SUFFIXES include/llama-common)
 set(_needed LLAMA_INCLUDE_DIR LLAMA_COMMON_INCLUDE_DIR)

@@ -4,6 +4,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${EAGLET_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:?HOME is not set: give EAGLET_CACHE_DIR}/.cache}/eaglet}
 llama_revision=0c1e570
+llama_build=$llama_revision.2 # its place in the cache (cmake/FindLlamaCpp.cmake too): counted up when it is built in another way
 source_package=llama-cpp-python source_version=0.3.36
 source_archive=$cache/llama_cpp_python-0.3.36.tar.gz
 source_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e

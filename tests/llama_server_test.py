@@ -11,7 +11,7 @@ import time
 import urllib.request
 
 EAGLET, MODEL = os.environ["EAGLET"], os.environ["EAGLET_MODEL"]
-SERVER = os.environ.get("EAGLET_LLAMA_SERVER", os.path.join(os.path.dirname(MODEL), "llama-server-0c1e570"))
+SERVER = os.environ.get("EAGLET_LLAMA_SERVER", os.path.join(os.path.dirname(MODEL), "llama-server-0c1e570.2"))
 SOURCE = os.environ["EAGLET_SOURCE"]
 WRONG_LAYERS = [3, 8, 14]  # trained on [2, 15, 27]
 
