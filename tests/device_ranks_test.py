@@ -62,6 +62,24 @@ def what_cannot_be(root):
         assert "device:" not in result.stderr, result.stderr
 
 
+def a_recipe_may_name_gpus(root):
+    with open(f"{root}/recipe.toml", "w", encoding="utf-8") as file:
+        file.write('[run]\nconversations = "conversations.jsonl"\noutput_dir = "none"\nthreads = 1\ngpus = 2\n[model]\npath = "toy.gguf"\n'
+                   '[train]\nmax_seq_len = 64\nmax_steps = 2\nttt_steps = 2\ndraft_vocab_size = 40\nintermediate_size = 32\nhold_out_every = 5\n'
+                   '[serve]\nenabled = false\n')
+
+    def all_stages(devices):
+        return subprocess.run([EMULATED, "run", f"{root}/recipe.toml", "--output-dir", f"{root}/all"], capture_output=True, text=True, timeout=300,
+                              check=False, env=environment(devices))
+
+    refused(all_stages(1), 69, "2 GPUs are wanted, and this machine has 1")
+    assert not os.path.exists(f"{root}/all/states"), "what cannot be done at the end is said before anything begins"
+    must(all_stages(2))
+    with open(f"{root}/all/stages/train.json", encoding="utf-8") as file:
+        result = json.load(file)["result"]
+    assert result["ranks"] == 2 and result["device"] == "the emulation", result
+
+
 def a_rank_that_dies(root):
     process = subprocess.Popen(command(root, "dead", "--gpus", "2", "--max-steps", "500"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, env=environment(2))
@@ -88,6 +106,7 @@ def main():
                              "--output-dir", f"{root}/states"], capture_output=True, text=True, timeout=300, check=False))
         print(f"two devices: at most {ranks_learn_what_one_does(root):.1e} from one with twice the batches")
         what_cannot_be(root)
+        a_recipe_may_name_gpus(root)
         print(f"a killed rank ended the run after {a_rank_that_dies(root):.1f} s")
     return 0
 

@@ -1,6 +1,7 @@
 """eaglet train on several ranks without MPI: those that it starts itself (--ranks N) and those that find each other by torchrun's
 variables. They give the losses of one rank with N-fold accumulation; signals are passed on; a rank that dies or stands still ends the run
 with its name; ranks that do not fit together are refused."""
+import json
 import os
 import signal
 import socket
@@ -171,8 +172,63 @@ def what_does_not_fit_is_refused(root):
             "only 1 of 2 ranks have come within 1 s; missing: rank 1")
 
 
+def a_run_of_all_stages(root):
+    """[run] ranks of a recipe: the train stage is that of `eaglet train --ranks`."""
+    with open(f"{root}/recipe.toml", "w") as file:
+        file.write(f"""[run]
+conversations = "conversations.jsonl"
+threads = 1
+ranks = 2
+[model]
+path = "toy.gguf"
+[train]
+max_seq_len = 64
+max_steps = {STEPS}
+draft_vocab_size = 100
+num_workers = 1
+lr = 3e-3
+checkpoint_every_steps = 4
+compute_type = "f32"
+[serve]
+enabled = false
+""")
+    def words(name, *settings):
+        return [EAGLET, "--progress", "plain", "run", f"{root}/recipe.toml", "--output-dir", f"{root}/{name}", *[w for s in settings for w in ("--set", s)]]
+
+    def started(name, step):
+        process = subprocess.Popen(words(name, "train.max_steps=100000", "train.scheduler_type=constant"), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        STARTED.append(process)
+        until = time.monotonic() + 60
+        while not (os.path.exists(f"{root}/{name}/draft/log.jsonl") and any(r["step"] >= step for r in records(root, f"{name}/draft"))):
+            assert time.monotonic() < until and process.poll() is None, process.stderr.read()[-3000:]
+            time.sleep(0.05)
+        return process
+
+    done = must(run(words("all")))
+    assert "report" not in done.stderr and "6/6" not in done.stderr and not os.path.exists(f"{root}/all/stages/ranks.json"), done.stderr
+    with open(f"{root}/all/stages/train.json") as file:
+        result = json.load(file)["result"]
+    assert result["ranks"] == 2 and result["best_checkpoint"].startswith("draft/checkpoints/"), result
+    assert differences(records(root, "own2"), records(root, "all/draft"), ("total_loss", "grad_norm")) == 0
+    assert "[3/5] train: done earlier, kept" in must(run(words("all"))).stderr
+    process = started("long", 5)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM and "saved as step-" in errors and "the same command goes on" in errors, errors[-3000:]
+    last = records(root, "long/draft", "checkpoint")[-1]["step"]
+    process = started("long", last + 3)
+    lost = next(pid for pid in children(process.pid) if rank_of(pid) == 1)
+    os.kill(lost, signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 69 and f"rank 1 of 2 (pid {lost}) was killed by signal 9" in errors, (process.returncode, errors[-3000:])
+    assert "resuming from step-" in errors and "their own words stand above" in errors, errors[-3000:]
+    none = run(words("none", "run.ranks=0", "run.gpus=2"))
+    assert none.returncode == 69 and not os.path.exists(f"{root}/none/states"), (none.returncode, none.stderr[-2000:])
+    assert run(words("none", "run.ranks=-1")).returncode == 78
+
+
 def built_with():
-    import json
     return [name for name, version in json.loads(run([EAGLET, "--version", "--json"]).stdout)["libraries"].items() if version != "built without"]
 
 
@@ -183,6 +239,7 @@ def main():
             print(f"{ranks} ranks: at most {same_curve(root, ranks):.1e} from one rank with {ranks}-fold accumulation over {STEPS} steps")
         by_torchruns_variables(root)
         what_does_not_fit_is_refused(root)
+        a_run_of_all_stages(root)
         signals_are_passed_on(root)
         no_rank_outlives_its_starter(root)
         print(f"a killed rank ended the run after {a_rank_that_dies(root):.1f} s, one that stood still after {a_rank_that_stands_still(root):.1f} s")

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/progress.h"
 #include "base/status.h"
@@ -12,11 +13,12 @@ namespace eaglet::apps {
 
 /// What every command gets from the command line's common flags.
 struct Context {
-  Progress* progress = nullptr;  // talk on stderr
-  bool json = false;             // results as one JSON document on stdout
-  bool color = false;            // results on stdout may be coloured
-  std::string program;           // argv[0], to start ourselves again
-  int verdict = 0;               // exit code of a command that judges and did not fail: 0 to 3
+  Progress* progress = nullptr;           // talk on stderr
+  bool json = false;                      // results as one JSON document on stdout
+  bool color = false;                     // results on stdout may be coloured
+  std::string program;                    // argv[0], to start ourselves again
+  std::vector<std::string> how_it_talks;  // --progress and --color, for an eaglet that we start
+  int verdict = 0;                        // exit code of a command that judges and did not fail: 0 to 3
 };
 
 /// One command: adds its flags to `app` (whose callback is left alone) and returns what to run after parsing.

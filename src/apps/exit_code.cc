@@ -35,4 +35,13 @@ int exit_code(const Status& status) {
   return 70;
 }
 
+StatusCode kind_of_exit(int code) {
+  for (const StatusCode kind :
+       {StatusCode::kOk, StatusCode::kUsage, StatusCode::kDataLoss, StatusCode::kNotFound,
+        StatusCode::kUnavailable, StatusCode::kNoSpace, StatusCode::kBusy, StatusCode::kPermission,
+        StatusCode::kConfig, StatusCode::kNumeric})
+    if (exit_code(Status(kind, "")) == code) return kind;
+  return code > 128 ? StatusCode::kUnavailable : StatusCode::kInternal;
+}
+
 }  // namespace eaglet::apps

@@ -44,6 +44,14 @@ std::vector<std::string> own_words() {
   return words;
 }
 
+// What exec takes; the pointers live as long as `words`.
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 std::string own_path() {
   std::error_code error;
   const std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
@@ -52,7 +60,8 @@ std::string own_path() {
 
 class OwnRanks {
  public:
-  OwnRanks(int ranks, Progress& progress) : progress_(progress), children_(static_cast<std::size_t>(ranks)) {}
+  OwnRanks(const OwnRanksPlan& plan, Progress& progress)
+      : plan_(plan), progress_(progress), children_(static_cast<std::size_t>(plan.ranks)) {}
   ~OwnRanks() {
     for (const Child& child : children_)
       if (child.output >= 0) ::close(child.output);
@@ -60,9 +69,9 @@ class OwnRanks {
 
   Status start() {
     EAGLET_ASSIGN_OR_RETURN(const int listening, tcp::listen_on(0, true, ranks()));
-    set_environment(listening);
+    const std::vector<std::string> environment = common_environment(listening);
     for (int rank = 0; rank < ranks(); ++rank)
-      if (Status started = start_one(rank, listening); !started.ok()) {
+      if (Status started = start_one(rank, listening, environment); !started.ok()) {
         tell_all(SIGKILL);
         ::close(listening);
         return started;
@@ -94,55 +103,61 @@ class OwnRanks {
   };
   int ranks() const { return static_cast<int>(children_.size()); }
 
-  void set_environment(int listening) const {
+  // Ours without what names ranks, and what names these. Our own environment stays as it is: other stages of
+  // a run may follow.
+  std::vector<std::string> common_environment(int listening) const {
     std::random_device random;
-    const std::string run = hex64((std::uint64_t{random()} << 32) | random()),
-                      port = std::to_string(tcp::port_of(listening)), count = std::to_string(ranks());
-    for (const auto& [name, value] : {std::pair{kMark, std::string("1")},
-                                      {"EAGLET_RANKS_RUN", run},
-                                      {"WORLD_SIZE", count},
-                                      {"LOCAL_WORLD_SIZE", count},
-                                      {"MASTER_ADDR", "127.0.0.1"},
-                                      {"MASTER_PORT", port},
-                                      {"EAGLET_MEETING_FD", std::to_string(listening)}})
-      ::setenv(name, value.c_str(), 1);
-    ::unsetenv("EAGLET_MASTER_PORT");
-    ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    const std::string count = std::to_string(ranks());
+    std::vector<std::string> all = {std::string(kMark) + "=1",
+                                    "EAGLET_RANKS_RUN=" + hex64((std::uint64_t{random()} << 32) | random()),
+                                    "WORLD_SIZE=" + count,
+                                    "LOCAL_WORLD_SIZE=" + count,
+                                    "MASTER_ADDR=127.0.0.1",
+                                    "MASTER_PORT=" + std::to_string(tcp::port_of(listening)),
+                                    "EAGLET_MEETING_FD=" + std::to_string(listening)};
+    const std::size_t told = all.size();
+    const auto replaced = [&](const std::string& name) {
+      for (const char* other : {"RANK", "LOCAL_RANK", "EAGLET_MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"})
+        if (name == other) return true;
+      return std::any_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(told),
+                         [&](const std::string& ours) { return ours.starts_with(name + "="); });
+    };
+    for (char** at = environ; *at != nullptr; ++at)
+      if (const std::string entry = *at; !replaced(entry.substr(0, entry.find('=')))) all.push_back(entry);
+    return all;
   }
 
-  Status start_one(int rank, int listening) {
-    int pipe_ends[2] = {-1, -1};
-    if (rank > 0 && ::pipe2(pipe_ends, O_CLOEXEC) != 0) return errno_status("make", "a pipe", errno);
-    ::setenv("RANK", std::to_string(rank).c_str(), 1);
-    ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+  Status start_one(int rank, int listening, std::vector<std::string> environment) {
+    int ends[2] = {-1, -1};  // where it writes to, and where we read that
+    if (rank > 0 && ::pipe2(ends, O_CLOEXEC) != 0) return errno_status("make", "a pipe", errno);
+    if (rank == 0 && !plan_.output_path.empty()) {
+      ends[1] = ::open(plan_.output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+      if (ends[1] < 0) return errno_status("create the file", plan_.output_path, errno);
+    }
+    for (const char* name : {"RANK=", "LOCAL_RANK="}) environment.push_back(name + std::to_string(rank));
     const std::string path = own_path();
-    std::vector<std::string> words = own_words();
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
+    std::vector<std::string> words = plan_.words.empty() ? own_words() : plan_.words;
+    const std::vector<char*> arguments = pointers_to(words), variables = pointers_to(environment);
     const pid_t parent = ::getpid(), pid = ::fork();
-    if (pid == 0) become(rank, listening, pipe_ends[1], parent, path.c_str(), arguments.data());
-    if (pipe_ends[1] >= 0) ::close(pipe_ends[1]);
+    if (pid == 0) become(rank, listening, ends[1], parent, path.c_str(), arguments.data(), variables.data());
+    if (ends[1] >= 0) ::close(ends[1]);
     Child& child = children_[static_cast<std::size_t>(rank)];
-    child.output = pipe_ends[0];
+    child.output = ends[0];
     child.pid = pid;
     return pid > 0 ? Status() : errno_status("start", "a rank", errno);
   }
 
   // In the new process. A terminal's Ctrl-C comes to us, and goes on to all ranks once; none outlives us.
   [[noreturn]] static void become(int rank, int listening, int output, pid_t parent, const char* path,
-                                  char** arguments) {
+                                  char* const* arguments, char* const* variables) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(1);
     if (const int nothing = ::open("/dev/null", O_RDONLY); nothing > 0) ::dup2(nothing, STDIN_FILENO);
-    if (rank == 0) {
-      ::fcntl(listening, F_SETFD, 0);  // it is handed on
-    } else {
-      ::dup2(output, STDOUT_FILENO);
-      ::dup2(output, STDERR_FILENO);
-    }
-    ::execv(path, arguments);
+    if (rank == 0) ::fcntl(listening, F_SETFD, 0);  // it is handed on
+    if (output >= 0) ::dup2(output, STDOUT_FILENO);
+    if (rank > 0) ::dup2(output, STDERR_FILENO);
+    ::execve(path, arguments, variables);
     ::_exit(127);
   }
 
@@ -232,6 +247,7 @@ class OwnRanks {
       if (children_[rank].pid > 0) ::kill(children_[rank].pid, signal);
   }
 
+  const OwnRanksPlan& plan_;
   Progress& progress_;
   std::vector<Child> children_;
   std::set<std::string> said_;
@@ -246,15 +262,14 @@ bool is_own_rank() {
   return std::getenv(kMark) != nullptr;
 }
 
-Status run_own_ranks(int ranks, Context& context) {
+Result<int> run_own_ranks(const OwnRanksPlan& plan, Progress& progress) {
   EAGLET_ASSIGN_OR_RETURN(const RankEnvironment already, read_rank_environment(!mpi_version().empty()));
   if (already.way != RankEnvironment::Way::kAlone)
     return Status(StatusCode::kConfig, "this is one of several ranks already, and would start more", {},
                   "leave out --gpus and --ranks, or start one task without a launcher");
-  OwnRanks own(ranks, *context.progress);
+  OwnRanks own(plan, progress);
   EAGLET_RETURN_IF_ERROR(own.start());
-  context.verdict = own.stay();
-  return {};
+  return own.stay();
 }
 
 }  // namespace eaglet::apps

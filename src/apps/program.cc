@@ -202,6 +202,7 @@ int run_program(int argc, char** argv, const Program& program) {
   context.json = line.flags.json;
   context.color = use_color(color_mode(line.flags.color), fileno(stdout));
   context.program = argv[0];
+  context.how_it_talks = {"--progress", line.flags.progress, "--color", line.flags.color};
   const Status status = run_guarded(line, context);
   progress.reset();  // the live line is gone before anything else is said
   if (!status.ok()) print_error(status, line.flags);

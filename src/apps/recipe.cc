@@ -161,7 +161,11 @@ std::vector<RecipeField> Recipe::fields() {
       {"run", "conversations", &conversations_path, true},
       {"run", "drop_states", &drop_states},
       {"run", "threads", &threads},
-      {"run", "device", &device},
+      {"run", "device", &where.device},
+      {"run", "gpus", &where.gpus},
+      {"run", "ranks", &where.ranks},
+      {"run", "rank_timeout", &where.rank_timeout_seconds},
+      {"run", "shard_optimizer", &shard_optimizer},
       {"model", "path", &model_path, true},
       {"generate", "max_prompts", &g.max_prompts},
       {"generate", "max_tokens", &g.max_tokens},
@@ -273,15 +277,15 @@ Status Recipe::read(const std::string& path) {
     for (const RecipeField& field : known)
       if (field.section == section) keys.push_back(field.key);
     for (const auto& [key, node] : *table) {
-      const std::string where = place_of(path, key.source());
+      const std::string place = place_of(path, key.source());
       const auto field =
           std::find_if(known.begin(), known.end(), [&, name = std::string(key.str())](const RecipeField& f) {
             return f.section == section && f.key == name;
           });
       if (field == known.end())
-        return unknown_name("key", std::string(key.str()), keys, where + ", section [" + section + "]");
+        return unknown_name("key", std::string(key.str()), keys, place + ", section [" + section + "]");
       if (!assign(node, field->target))
-        return Status(StatusCode::kConfig, field->name() + " is not " + wanted(field->target), where);
+        return Status(StatusCode::kConfig, field->name() + " is not " + wanted(field->target), place);
       if (field->is_input_path) {
         std::string* value = std::get<std::string*>(field->target);
         *value = resolve_input(*field, *value, base);
@@ -341,6 +345,8 @@ Status Recipe::check() const {
   if (!prompts_path.empty() && !conversations_path.empty())
     return Status(StatusCode::kConfig, "the recipe names both prompts and conversations", {},
                   "keep one: prompts are answered first, conversations are taken as they are");
+  EAGLET_RETURN_IF_ERROR(must_be_at_least("run.gpus", where.gpus, 0));
+  EAGLET_RETURN_IF_ERROR(must_be_at_least("run.ranks", where.ranks, 0));
   EAGLET_RETURN_IF_ERROR(must_be_at_least("generate.max_tokens", generate.max_tokens, 1));
   EAGLET_RETURN_IF_ERROR(must_be_at_least("generate.parallel", generate.parallel, 0));
   EAGLET_RETURN_IF_ERROR(must_be_at_least("train.max_seq_len", train.max_seq_len, 2));

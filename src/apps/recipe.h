@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/rank_settings.h"
 #include "apps/run_plan.h"
 #include "apps/setting.h"
 #include "base/status.h"
@@ -38,7 +39,8 @@ class Recipe {
   bool drop_states = false;
   bool keep_states = true;  // the native engine's states, while it answers
   int threads = 0;
-  std::string device = "auto";  // of train and evaluate: open_device.h
+  RankSettings where;  // its device: of train and evaluate; the ranks only train
+  bool shard_optimizer = false;
   std::string model_path;  // [model]
   GenerateOptions generate;
   ExtractOptions extract;

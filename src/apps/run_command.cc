@@ -55,7 +55,7 @@ Status run(const RunFlags& flags, Context& context) {
   EAGLET_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::take(paths.stages()));
   if (!flags.redo.empty()) EAGLET_RETURN_IF_ERROR(forget_from(paths, flags.redo));
   EAGLET_RETURN_IF_ERROR(write_file_atomic(paths.recipe(), recipe.to_toml(false)));
-  RunPipeline pipeline(recipe, *context.progress);
+  RunPipeline pipeline(recipe, context);
   if (const Status status = pipeline.run(); !status.ok()) {
     if (status.code() != StatusCode::kInterrupted) return status;
     return status.advise("the same command goes on from here");

@@ -11,6 +11,7 @@
 #include "apps/run_last_stages.h"
 #include "apps/stage_json.h"
 #include "apps/suggest.h"
+#include "apps/train_on_ranks.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/hash.h"
@@ -49,6 +50,8 @@ Status RunPipeline::run() {
                              target.architecture, target.num_layers, target.hidden, target.vocab));
   // What the last stages would trip over after hours is said now.
   EAGLET_ASSIGN_OR_RETURN(form_, run_form(recipe_));
+  where_ = recipe_.where;
+  EAGLET_RETURN_IF_ERROR(settle(&where_).at("[run] of the recipe"));
   if (recipe_.train.draft_vocab_size > target.vocab)
     return Status(StatusCode::kConfig,
                   fmt::format("the draft vocabulary ({}) is larger than the target's ({})",
@@ -247,6 +250,20 @@ Status RunPipeline::extract_states() {
   });
 }
 
+Result<Json> RunPipeline::train_here_or_on_ranks() {
+  TrainOptions options = recipe_.train;
+  options.model_path = recipe_.model_path;
+  options.store_path = paths_.states();
+  options.output_dir = paths_.draft();
+  options.threads = recipe_.threads;
+  options.shard_optimizer = recipe_.shard_optimizer;
+  if (where_.ranks > 1) return train_on_ranks(where_, options, paths_.stages() + "/ranks.json", context_);
+  EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Accelerator> device, open_device(where_.device, progress_));
+  options.device = device.get();
+  EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train(options, progress_));
+  return train_json(report);
+}
+
 Status RunPipeline::train_draft() {
   const Stage stage = {
       .name = "train",
@@ -258,16 +275,7 @@ Status RunPipeline::train_draft() {
       return Status(StatusCode::kNotFound,
                     "the states were freed (drop_states), and the draft is to be trained again",
                     paths_.states(), "eaglet run --redo extract ... makes them again");
-    TrainOptions options = recipe_.train;
-    options.model_path = recipe_.model_path;
-    options.store_path = paths_.states();
-    options.output_dir = paths_.draft();
-    options.threads = recipe_.threads;
-    EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Accelerator> device,
-                            open_device(recipe_.device, progress_));
-    options.device = device.get();
-    EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train(options, progress_));
-    Json json = train_json(report);
+    EAGLET_ASSIGN_OR_RETURN(Json json, train_here_or_on_ranks());
     for (const char* key : {"last_checkpoint", "best_checkpoint"})  // so that a run directory can be moved
       if (json[key] != "")
         json[key] = std::filesystem::proximate(json[key].get<std::string>(), paths_.root).string();
@@ -298,7 +306,7 @@ Status RunPipeline::evaluate_draft() {
     options.hold_out_every = recipe_.train.hold_out_every;
     options.threads = recipe_.threads;
     EAGLET_ASSIGN_OR_RETURN(const std::unique_ptr<Accelerator> device,
-                            open_device(recipe_.device, progress_));
+                            open_device(recipe_.where.device, progress_));
     options.device = device.get();
     EAGLET_ASSIGN_OR_RETURN(const EvaluateReport report, evaluate(options, progress_));
     return evaluate_json(report);

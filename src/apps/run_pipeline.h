@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "apps/command.h"
 #include "apps/recipe.h"
 #include "apps/run_form.h"
 #include "apps/run_paths.h"
@@ -19,8 +20,8 @@ namespace eaglet::apps {
 /// goes through `progress`.
 class RunPipeline {
  public:
-  RunPipeline(const Recipe& recipe, Progress& progress)
-      : recipe_(recipe), progress_(progress), paths_(recipe.output_dir) {}
+  RunPipeline(const Recipe& recipe, const Context& context)
+      : recipe_(recipe), context_(context), progress_(*context.progress), paths_(recipe.output_dir) {}
 
   /// Runs what is not done. The run directory must be locked by the caller. kInterrupted after a signal.
   Status run();
@@ -51,6 +52,7 @@ class RunPipeline {
   Status take_given_conversations();
   Status extract_states();
   Status train_draft();
+  Result<Json> train_here_or_on_ranks();
   Status evaluate_draft();
   Status drop_states();
   Status export_draft();
@@ -58,8 +60,10 @@ class RunPipeline {
   std::string inside(const std::string& relative) const { return paths_.root + "/" + relative; }
 
   const Recipe& recipe_;
+  const Context& context_;
   Progress& progress_;
   RunPaths paths_;
+  RankSettings where_;  // the recipe's, settled
   std::string model_identity_, checkpoint_;
   RunForm form_;
   std::map<std::string, StageRecord> records_;

@@ -24,4 +24,8 @@ struct Setting {
 /// A flag for each; a switch also gets its opposite, --no-key.
 void add_flags(CLI::App& app, const std::vector<Setting>& settings);
 
+/// The command line that gives add_flags' flags these values. An empty text or list is left out: no flag
+/// takes one.
+std::vector<std::string> flag_words(const std::vector<Setting>& settings);
+
 }  // namespace eaglet::apps

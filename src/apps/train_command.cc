@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "apps/cuda_backend.h"
 #include "apps/open_device.h"
 #include "apps/own_ranks.h"
 #include "apps/rank_place.h"
+#include "apps/rank_settings.h"
 #include "apps/stage_json.h"
 #include "apps/terminal.h"
 #include "apps/train_flags.h"
@@ -60,15 +60,8 @@ std::function<void(const std::string&)> step_lines(const Context& context) {
   return [](const std::string& line) { write_whole(STDOUT_FILENO, line + "\n"); };
 }
 
-// Which ranks and devices: not a recipe's to say.
-struct Where {
-  std::string device = "auto";
-  int gpus = 0, ranks = 0;
-  double rank_timeout_seconds = 600;
-};
-
 // Only rank 0 talks; what another rank has to say reaches it with that rank's failure.
-Result<TrainReport> train_with_ranks(const Where& where, TrainOptions& options, Context& context,
+Result<TrainReport> train_with_ranks(const RankSettings& where, TrainOptions& options, Context& context,
                                      bool* leads) {
   EAGLET_ASSIGN_OR_RETURN(const RankPlace place,
                           open_rank_place(where.device, where.rank_timeout_seconds, *context.progress));
@@ -93,28 +86,12 @@ Result<TrainReport> train_with_ranks(const Where& where, TrainOptions& options, 
   return report;
 }
 
-// --gpus N is N ranks, and a device for each.
-Status settle(Where* where) {
-  if (where->gpus < 0 || where->ranks < 0 || !(where->rank_timeout_seconds >= 0))
-    return flags_error("--gpus, --ranks and --rank-timeout cannot be negative", "give 0 or more");
-  if (where->gpus == 0) return {};
-  if (where->ranks > 0) return flags_error("--gpus excludes --ranks", "give one of them");
-  if (where->device != "auto" && where->device != "cuda")
-    return flags_error("--gpus excludes --device " + where->device,
-                       "leave --device out; --ranks N is for processors");
-  where->device = "cuda";
-  where->ranks = where->gpus;
-  if (cuda_version().empty()) return open_cuda_backend(0).status();
-  if (is_own_rank() || usable_cuda_devices() >= where->gpus) return {};
-  return Status(StatusCode::kUnavailable,
-                fmt::format("{} GPUs are wanted, and this machine has {} that could be used now", where->gpus,
-                            usable_cuda_devices()),
-                "--gpus", "see nvidia-smi and CUDA_VISIBLE_DEVICES");
-}
-
-Status run_train(Where where, TrainOptions& options, Context& context) {
+Status run_train(RankSettings where, TrainOptions& options, Context& context) {
   EAGLET_RETURN_IF_ERROR(settle(&where));
-  if (where.ranks > 1 && !is_own_rank()) return run_own_ranks(where.ranks, context);
+  if (where.ranks > 1 && !is_own_rank()) {
+    EAGLET_ASSIGN_OR_RETURN(context.verdict, run_own_ranks({where.ranks, {}, {}}, *context.progress));
+    return {};
+  }
   bool leads = true;
   EAGLET_ASSIGN_OR_RETURN(const TrainReport report, train_with_ranks(where, options, context, &leads));
   if (!leads) return {};
@@ -128,7 +105,7 @@ Status run_train(Where where, TrainOptions& options, Context& context) {
 
 Run add_train(CLI::App& app) {
   auto options = std::make_shared<TrainOptions>();
-  auto where = std::make_shared<Where>();
+  auto where = std::make_shared<RankSettings>();
   app.description("Train an EAGLE-3 draft on a state store.");
   app.footer(kTrainExamples);
   app.option_defaults()->always_capture_default();
