@@ -102,6 +102,7 @@ def run_shrunk(place, name, kind):
                 "run.drop_states": "false", "export.verifier": f"{place}/hf", "serve.max_prompts": 2}
         if name == "kimi-k2.5":  # warm start from a draft of the same shape
             sets.update({"extract.server": states.url, "extract.states_dir": shared})
+            sets.update({"run.gpus": 0, "run.ranks": 2})  # it trains on four GPUs
             sets["train.from"] = f"{place}/qwen3-8b-sglang/draft/checkpoints/latest"
         arguments = [part for key, value in sets.items() for part in ("--set", f"{key}={value}")]
         command = ("run", f"{SOURCE}/recipes/{name}.toml", "--output-dir", output, *arguments)
@@ -114,6 +115,8 @@ def run_shrunk(place, name, kind):
         assert "done earlier, kept" in again.stderr and len(server.requests) == asked, "a finished run asked again"
     with open(f"{output}/report.json") as file:
         report = json.load(file)
+    with open(f"{output}/stages/train.json") as file:
+        assert json.load(file)["result"]["ranks"] == (2 if name == "kimi-k2.5" else 1)
     with open(f"{output}/conversations.jsonl") as file:
         rows = [json.loads(line) for line in file]
     assert len(rows) == ROWS and all(row["input_ids"][-1] == 2 for row in rows)

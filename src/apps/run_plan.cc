@@ -214,7 +214,9 @@ Json train_plan(const Recipe& recipe, const Facts& facts, const DraftConfig& con
   const double target =
       static_cast<double>(config.vocab + config.draft_vocab) * static_cast<double>(config.target_hidden);
   const double flops = epoch_flops(recipe, facts, config) * static_cast<double>(recipe.train.epochs);
-  const double ranks = static_cast<double>(std::max<std::int64_t>(1, facts.plan.ranks));
+  const RankSettings& here = recipe.where;
+  const double ranks = static_cast<double>(
+      facts.plan.ranks > 0 ? facts.plan.ranks : std::max<std::int64_t>({1, here.gpus, here.ranks}));
   // fp32: weights, gradients, two moments; the target's embedding and the head's rows beside them.
   const double memory = 4 * (parameters + 3 * trainable + target);
   Json needs = Json::array(

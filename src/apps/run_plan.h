@@ -19,7 +19,7 @@ struct PlanFacts {
   std::int64_t prompts = 0, prompt_tokens = 0, answer_tokens = 0;  // how many, and their means
   double server_tokens_per_second = 0, extract_tokens_per_second = 0;
   double train_teraflops = 0;  // what one rank reaches in training
-  std::int64_t ranks = 1;
+  std::int64_t ranks = 0;      // that train; 0: as [run] says
   double free_terabytes = 0;  // of the disk that will hold the states; 0: of output_dir's disk, now
 };
 
