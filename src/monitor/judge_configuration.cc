@@ -144,7 +144,10 @@ void add_steps(const Case& c, Judgements* all) {
         "steps", Level::kOk,
         fmt::format("{} steps = {:.0f} epochs x {} batches", grouped(total), epochs, grouped(batches)));
     if (fits && whole > 1) j.reason += fmt::format(" / {:.0f} (ranks or accumulation)", whole);
-    if (!fits && c.config.number("max_steps").value_or(0) <= 0) {
+    if (!fits && c.config.number("max_steps").value_or(0) > 0) {
+      j.reason = fmt::format("{} steps, as max_steps says; {:.0f} epochs x {} batches are {}", grouped(total),
+                             epochs, grouped(batches), grouped(epochs * batches));
+    } else if (!fits) {
       j.level = Level::kWarn;
       j.reason = fmt::format("{} steps, but {:.0f} epochs x {} batches are {}", grouped(total), epochs,
                              grouped(batches), grouped(epochs * batches));

@@ -168,6 +168,28 @@ TEST(Mfu, AgainstADeclaredPeakWithoutAGpu) {
             "MFU 25 %, 51 % with the padding (500 tokens/s x 0.457 GFLOP of 0.9 TFLOP/s declared)");
 }
 
+TEST(Steps, SayWhatTheyComeFrom) {
+  const auto steps = [](Json config) -> Judgement {
+    RunSeries series;
+    config.update({{"epochs", 3}, {"train_batches", 11}});
+    series.config = std::move(config);
+    RunView view;
+    view.monotonic = 1;
+    series.views.push_back(view);
+    for (const Judgement& j : make_verdict(series, Thresholds()).judgements)
+      if (j.name == "steps") return j;
+    return {};
+  };
+  EXPECT_EQ(steps({{"total_steps", 33}}).reason, "33 steps = 3 epochs x 11 batches");
+  EXPECT_EQ(steps({{"total_steps", 33}, {"max_steps", 33}}).reason, "33 steps = 3 epochs x 11 batches");
+  for (const int total : {20, 400}) {
+    const Judgement told = steps({{"total_steps", total}, {"max_steps", total}});
+    EXPECT_EQ(told.reason, std::to_string(total) + " steps, as max_steps says; 3 epochs x 11 batches are 33");
+    EXPECT_EQ(told.level, Level::kOk);
+    EXPECT_EQ(steps({{"total_steps", total}}).level, Level::kWarn);
+  }
+}
+
 /// MFU as the run prints it, beside GPUs that draw 560 of 700 W: r 0.78.
 Judgement printed_mfu(double mfu, double fill = kNotKnown) {
   RunSeries series;
