@@ -102,7 +102,8 @@ std::string served_table(const Json& report) {
         length.at("draft_length").get<int>(), length.at("tokens_per_pass").get<double>(),
         length.at("break_even_tokens_per_pass").get<double>(), length.at("tokens_per_second").get<double>(),
         length.at("speed_up").get<double>());
-  return "<h2>Served by llama.cpp, greedy</h2><table><tr><th class=\"n\">draft length</th><th "
+  return "<h2>Served by " + html_escape(report.value("served_with", "llama.cpp")) +
+         ", greedy</h2><table><tr><th class=\"n\">draft length</th><th "
          "class=\"n\">tokens per pass</th><th class=\"n\">break-even at</th>"
          "<th class=\"n\">tokens/s</th><th class=\"n\">against no draft</th></tr>" +
          rows + "</table>";
@@ -116,7 +117,7 @@ std::string stage_charts(const Json& report) {
     const double spent = stage.at("seconds").get<double>(), written = stage.at("bytes").get<double>();
     seconds.push_back({name, spent, human_duration(spent), color});
     bytes.push_back({name, written, human_bytes(written), color});
-    color = (color + 1) % 6;
+    color = (color + 1) % static_cast<int>(kChartColors);
   }
   return bar_chart("Time per stage", seconds) + bar_chart("Bytes per stage", bytes);
 }

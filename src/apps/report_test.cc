@@ -112,6 +112,7 @@ TEST(Report, PageIsWholeAndEscapes) {
   Json report = made_up_report(0.5);
   report["verdict"] = verdict(report);
   const std::string page = report_html(report, made_up_log(40), "[run]\noutput_dir = \"<x>{{TITLE}}\"\n");
+  EXPECT_THAT(page, HasSubstr("Served by our own engine, greedy"));
   EXPECT_THAT(page, HasSubstr("<title>eaglet: runs/&lt;a&gt;</title>"));
   EXPECT_THAT(page, HasSubstr("&lt;x&gt;{{TITLE}}"));  // a value that looks like a mark stays as it is
   EXPECT_THAT(page, Not(HasSubstr("runs/<a>")));

@@ -20,7 +20,7 @@ struct PlanFacts {
   double server_tokens_per_second = 0, extract_tokens_per_second = 0;
   double train_teraflops = 0;  // what one rank reaches in training
   std::int64_t ranks = 0;      // that train; 0: as [run] says
-  double free_terabytes = 0;  // of the disk that will hold the states; 0: of output_dir's disk, now
+  double free_terabytes = 0;   // of the disk that will hold the states; 0: of output_dir's disk, now
 };
 
 /// Every stage of a recipe with what it will move, compute and need; nothing is run, asked or written.

@@ -190,21 +190,35 @@ std::string hits(const std::string& x_label, const std::vector<Series>& series, 
 }
 
 std::size_t color_of(const std::vector<Series>& series, std::size_t i) {
-  return series[i].color >= 0 ? static_cast<std::size_t>(series[i].color) : i;
+  return (series[i].color >= 0 ? static_cast<std::size_t>(series[i].color) : i) % kChartColors;
 }
 
-std::string legend(const std::vector<Series>& series) {
-  std::string out;
-  double at = kLeft;
+struct Legend {
+  std::string svg;
+  double height = 0;  // below the usual one row
+};
+
+/// In as many rows as the names need; the first one leaves room for the name of the x axis.
+Legend legend_of(const std::vector<Series>& series, const std::string& x_label) {
+  constexpr double kRow = 16, kLetter = 6.5, kKey = 26;
+  Legend legend;
+  double at = kLeft, right = kWidth - kRight - kLetter * static_cast<double>(x_label.size());
   for (std::size_t i = 0; i < series.size(); ++i) {
     if (series[i].faint) continue;
-    out += fmt::format(
+    const double width = kKey + kLetter * static_cast<double>(series[i].name.size());
+    if (at > kLeft && at + width > right) {
+      at = kLeft;
+      right = kWidth - kRight;
+      legend.height += kRow;
+    }
+    legend.svg += fmt::format(
         "<rect class=\"c{}\" x=\"{:.0f}\" y=\"{}\" width=\"10\" height=\"10\"/><text class=\"tick\" "
         "x=\"{:.0f}\" y=\"{}\">{}</text>",
-        color_of(series, i), at, kHeight - 16, at + 14, kHeight - 7, html_escape(series[i].name));
-    at += 26 + 6.5 * static_cast<double>(series[i].name.size());
+        color_of(series, i), at, kHeight - 16 + legend.height, at + 14, kHeight - 7 + legend.height,
+        html_escape(series[i].name));
+    at += width;
   }
-  return out;
+  return legend;
 }
 
 /// What a script must know to draw it again (watch_page_script.cc).
@@ -257,15 +271,17 @@ std::string line_chart(const std::string& title, const std::string& x_label,
   const double room = 0.05 * (y.high - y.low);
   y.high += room;
   if (!from_zero) y.low -= room;
+  const Legend legend = legend_of(series, x_label);
   std::string out =
-      open_svg(title, kHeight, overlay.values ? frame_facts(x_label, x, y) : "") + axes(x_label, x, y);
+      open_svg(title, kHeight + legend.height, overlay.values ? frame_facts(x_label, x, y) : "") +
+      axes(x_label, x, y);
   if (overlay.values) out += hits(x_label, series, x);  // lowest: lines and strips have words of their own
   out += "<g class=\"plot\">";
   for (const Mark& mark : overlay.marks) out += mark_line(mark, x);
   for (const Height& height : overlay.heights) out += height_line(height, y);
   for (const Band& band : overlay.bands) out += band_strip(band, x);
   for (std::size_t i = 0; i < series.size(); ++i) out += curve(series[i], color_of(series, i), x, y);
-  return out + "</g>" + legend(series) + "</svg>";
+  return out + "</g>" + legend.svg + "</svg>";
 }
 
 std::string plot_area() {

@@ -6,7 +6,10 @@
 
 namespace eaglet::apps {
 
-/// One curve or one colour of bars. Colours come from the page's style sheet (classes c0, c1, ...).
+/// Colours that the style sheets have, classes c0, c1, ...: further curves take them again.
+inline constexpr std::size_t kChartColors = 10;
+
+/// One curve or one colour of bars.
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  // x ascending; a y that is not finite leaves a gap

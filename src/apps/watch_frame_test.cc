@@ -116,6 +116,12 @@ TEST(WatchHistory, StaysBoundedAndKeepsSpikes) {
   for (const HistoryPoint& point : history.points()) most = std::max(most, point.power_w);
   EXPECT_EQ(most, 700);
   EXPECT_EQ(history.events().size(), 1u);
+  verdict.wall = 20000;
+  verdict.state.phase = monitor::Phase::kValidate;
+  history.add(verdict);
+  ASSERT_EQ(history.events().size(), 2u);
+  EXPECT_NE(history.events().back().text.find("(validate)"), std::string::npos)
+      << "what changed is said: " << history.events().back().text;
 }
 
 TEST(WatchPage, ACurveForEachGpuAndMarksForEvents) {

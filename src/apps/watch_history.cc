@@ -1,5 +1,7 @@
 #include "apps/watch_history.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 namespace eaglet::apps {
@@ -91,8 +93,9 @@ void WatchHistory::add(const HistoryMoment& moment) {
   const std::string now = moment.words();
   if (now == last_) return;
   last_ = now;
-  events_.push_back(
-      {wall, moment.level, std::string(monitor::state_word(moment.state)) + "  " + moment.headline});
+  events_.push_back({wall, moment.level,
+                     fmt::format("{} ({})  {}", monitor::state_word(moment.state),
+                                 monitor::phase_word(moment.phase), moment.headline)});
   if (events_.size() > kMostEvents) events_.pop_front();
 }
 

@@ -21,10 +21,12 @@ using monitor::Verdict;
 constexpr const char* kStyle =
     R"(:root { color-scheme: light dark; --back: #fbfbf9; --text: #1e2428; --soft: #606a70; --line: #d8dcd7; --card: #fff;
   --ok: #1d7a36; --warn: #a86400; --crit: #b3261e; --unknown: #606a70;
-  --c0: #1764ab; --c1: #c2570c; --c2: #2b7d3a; --c3: #8b3a9c; --c4: #a08000; --c5: #6b7280; }
+  --c0: #1764ab; --c1: #c2570c; --c2: #2b7d3a; --c3: #8b3a9c; --c4: #a08000; --c5: #6b7280;
+  --c6: #0f8b8d; --c7: #c0392b; --c8: #5a4fcf; --c9: #7a5c3e; }
 @media (prefers-color-scheme: dark) { :root { --back: #14181b; --text: #e8ebe8; --soft: #9aa5ac; --line: #333b40; --card: #1c2226;
   --ok: #74c985; --warn: #f0b054; --crit: #ff8a80; --unknown: #9aa5ac;
-  --c0: #6db3f2; --c1: #f59a57; --c2: #74c985; --c3: #d08fe0; --c4: #d9bf4a; --c5: #a3adb5; } }
+  --c0: #6db3f2; --c1: #f59a57; --c2: #74c985; --c3: #d08fe0; --c4: #d9bf4a; --c5: #a3adb5;
+  --c6: #5fd0d2; --c7: #ff8577; --c8: #a79bff; --c9: #cfae8b; } }
 body { margin: 0 auto; padding: 1.2rem 1rem 3rem; max-width: 1180px; background: var(--back); color: var(--text); font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .5rem; }
 .soft { color: var(--soft); } .stale { opacity: .45; }
@@ -48,8 +50,10 @@ svg .tip { font-size: 11px; stroke: none; } svg line.tip { stroke: var(--soft); 
 .figures { display: flex; flex-wrap: wrap; gap: .3rem 2rem; margin-top: .5rem; } .figures b { font-size: 1.5rem; display: block; line-height: 1.2; }
 svg .mark.warn { stroke: var(--warn); } svg .mark.crit { stroke: var(--crit); } svg path { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
 path.c0 { stroke: var(--c0); } path.c1 { stroke: var(--c1); } path.c2 { stroke: var(--c2); } path.c3 { stroke: var(--c3); } path.c4 { stroke: var(--c4); } path.c5 { stroke: var(--c5); }
+path.c6 { stroke: var(--c6); } path.c7 { stroke: var(--c7); } path.c8 { stroke: var(--c8); } path.c9 { stroke: var(--c9); }
 rect.c0, circle.c0 { fill: var(--c0); } rect.c1, circle.c1 { fill: var(--c1); } rect.c2, circle.c2 { fill: var(--c2); }
 rect.c3, circle.c3 { fill: var(--c3); } rect.c4, circle.c4 { fill: var(--c4); } rect.c5, circle.c5 { fill: var(--c5); }
+rect.c6, circle.c6 { fill: var(--c6); } rect.c7, circle.c7 { fill: var(--c7); } rect.c8, circle.c8 { fill: var(--c8); } rect.c9, circle.c9 { fill: var(--c9); }
 )";
 
 std::string level_cell(monitor::Level level) {
@@ -102,6 +106,8 @@ std::string head_html(const Verdict& v) {
       "<div class=\"head {0}\"><b class=\"{0}\">{1}</b> {2}<div class=\"soft\">{3}; seen {4}</div>",
       level_word(level), state_word(v.state.state), html_escape(v.headline), html_escape(facts),
       std::isnan(v.wall) ? "?" : rfc3339_utc(v.wall));
+  if (const std::string device = device_time_text(v); !device.empty())
+    out += "<div class=\"soft\">device: " + html_escape(device) + "</div>";
   if (!v.state.silence.empty()) out += "<div>" + html_escape(v.state.silence) + "</div>";
   if (!v.advice.empty() && v.advice != v.next) out += "<div>do: " + html_escape(v.advice) + "</div>";
   if (!v.next.empty()) out += "<div>next: <code>" + html_escape(v.next) + "</code></div>";
@@ -163,10 +169,8 @@ void add_device_time(const Verdict& v, std::string* out) {
     if (const std::string metric = monitor::device_time_metric(op); !v.log.series(metric).empty())
       all.push_back(metric_series(v, metric, std::string(op)));
   if (all.empty()) return;
-  *out += line_chart("seconds on the device by kind of op, of the steps that were measured", "step", all,
-                     true, {.values = true});
-  if (const std::string text = device_time_text(v); !text.empty())
-    *out += "<p>" + html_escape(text) + "</p>\n";
+  *out +=
+      line_chart("seconds on the device by kind of op, where measured", "step", all, true, {.values = true});
 }
 
 /// Losses by drafting step: raw values faint, a running mean over them, and what a uniform guess would cost.

@@ -1,12 +1,15 @@
 #include "apps/watch_page.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <regex>
 
 #include "apps/source_hash.h"
 #include "apps/svg_chart.h"
+#include "base/files.h"
 
 namespace eaglet::apps {
 namespace {
@@ -148,6 +151,45 @@ TEST(Chart, HeightsBandsAndValues) {
   EXPECT_THAT(chart, Not(HasSubstr("later")));
   EXPECT_THAT(chart, HasSubstr("step 10  a 5  b 4"));
   EXPECT_THAT(line_chart("t", "step", curves, true), Not(HasSubstr("class=\"hit\"")));
+}
+
+TEST(Chart, ALegendOfManyNamesTakesMoreRows) {
+  const auto chart_of = [](int curves) {
+    std::vector<Series> all;
+    for (int i = 0; i < curves; ++i)
+      all.push_back({.name = "elementwise" + std::to_string(i), .points = {{0, 1}, {1, 2}}});
+    return line_chart("t", "step", all, true);
+  };
+  EXPECT_THAT(chart_of(3), HasSubstr("viewBox=\"0 0 560 260\""));
+  const std::string many = chart_of(10);
+  EXPECT_THAT(many, HasSubstr("viewBox=\"0 0 560 292\"")) << "two rows more";
+  const std::regex key("x=\"([0-9]+)\" y=\"[0-9]+\">elementwise[0-9]");
+  int names = 0;
+  for (auto at = std::sregex_iterator(many.begin(), many.end(), key); at != std::sregex_iterator(); ++at) {
+    ++names;
+    EXPECT_LE(std::stod((*at)[1]) + 12 * 6.5, 560);
+  }
+  EXPECT_EQ(names, 10);
+}
+
+TEST(Chart, EveryCurveHasAColour) {
+  std::vector<Series> sixteen;  // drafting steps, or GPUs
+  for (int i = 0; i < 16; ++i) sixteen.push_back({.name = "l", .points = {{0, 1}, {1, 2}}});
+  const std::string chart = line_chart("t", "step", sixteen, true);
+  const auto report_page = read_file(EAGLET_TESTDATA "/../src/apps/report.html");
+  ASSERT_TRUE(report_page.ok());
+  const std::regex path("path class=\"c([0-9]+)\"");
+  int curves = 0;
+  for (auto at = std::sregex_iterator(chart.begin(), chart.end(), path); at != std::sregex_iterator(); ++at) {
+    ++curves;
+    for (const char* form :
+         {"path.c{0} {{ stroke: var(--c{0}); }}", "circle.c{0} {{ fill: var(--c{0}); }}"}) {
+      const std::string rule = fmt::format(fmt::runtime(form), at->str(1));
+      EXPECT_THAT(watch_page_style(), HasSubstr(rule));
+      EXPECT_THAT(*report_page, HasSubstr(rule));
+    }
+  }
+  EXPECT_EQ(curves, 16);
 }
 
 TEST(Chart, LargeValuesThatHardlyDiffer) {
