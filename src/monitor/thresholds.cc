@@ -1,6 +1,7 @@
 #include "monitor/thresholds.h"
 
 #include <cmath>
+#include <vector>
 
 #include "base/files.h"
 #include "monitor/text_scan.h"
@@ -118,9 +119,31 @@ constexpr ShortName kShortNames[] = {
 
 #undef EAGLET_THRESHOLD
 
+namespace {
+
+/// "15,60,300": the fast window, in which ranks that end may end together and an error may be followed by
+/// another word; the usual one; the slow one.
+Status set_windows(const std::string& text, Thresholds* thresholds) {
+  std::vector<double> seconds;
+  for (const std::string_view word : split(text, ','))
+    if (const auto value = number(word); value && std::isfinite(*value)) seconds.push_back(*value);
+  if (seconds.size() != 3 || !(0 < seconds[0] && seconds[0] <= seconds[1] && seconds[1] <= seconds[2]))
+    return Status(StatusCode::kConfig,
+                  "'windows_s=" + text + "' is not three times in seconds, short to long", {},
+                  "for example windows_s=15,60,300");
+  thresholds->rank_gone_seconds = thresholds->error_seconds = seconds[0];
+  thresholds->window_seconds = seconds[1];
+  thresholds->slow_window_seconds = seconds[2];
+  return {};
+}
+
+}  // namespace
+
 Status set_threshold(const std::string& assignment, Thresholds* thresholds) {
   const std::size_t equals = assignment.find('=');
   const std::string name(trim(assignment.substr(0, equals)));
+  if (name == "windows_s" && equals != std::string::npos)
+    return set_windows(assignment.substr(equals + 1), thresholds);
   const auto value = equals == std::string::npos ? std::nullopt : number(assignment.substr(equals + 1));
   if (!value || !std::isfinite(*value))
     return Status(StatusCode::kConfig, "'" + assignment + "' is not name=number", {},

@@ -25,13 +25,27 @@ TEST(Thresholds, ShortNamesMeanTheSameNumbers) {
   for (const char* assignment :
        {"idle_power_frac=0.10", "stall_min_s=60", "compile_s=900", "recompile_s=600", "load_MBps=100",
         "save_MBps=50", "drain_s=600", "artifact_s=120", "settle_s=30", "orphan_age_s=10", "stale_gpu_GB=1",
-        "disk_free_ckpts=2", "mem_crit_pct=95", "shm_crit_pct=90"}) {
+        "disk_free_ckpts=2", "mem_crit_pct=95", "shm_crit_pct=90", "windows_s=15,60,300"}) {
     Thresholds t;
     ASSERT_TRUE(set_threshold(assignment, &t).ok()) << assignment;
     for (const ThresholdEntry& entry : threshold_entries())
       EXPECT_NEAR(t.*entry.at, untouched.*entry.at, 1e-12 * (1 + untouched.*entry.at))
           << assignment << ": " << entry.name;
   }
+}
+
+TEST(Thresholds, TheThreeWindowsTogether) {
+  Thresholds t;
+  ASSERT_TRUE(set_threshold("windows_s = 5, 20,100", &t).ok());
+  EXPECT_EQ(t.rank_gone_seconds, 5);
+  EXPECT_EQ(t.error_seconds, 5);
+  EXPECT_EQ(t.window_seconds, 20);
+  EXPECT_EQ(t.slow_window_seconds, 100);
+  for (const char* wrong :
+       {"windows_s", "windows_s=", "windows_s=60", "windows_s=15,60", "windows_s=60,15,300",
+        "windows_s=0,60,300", "windows_s=15,60,nan", "windows_s=15,60,300,900", "windows_s=a,b,c"})
+    EXPECT_FALSE(set_threshold(wrong, &t).ok()) << wrong;
+  EXPECT_EQ(t.window_seconds, 20) << "what is wrong changes nothing";
 }
 
 TEST(Thresholds, WhatIsNoneIsNamed) {
