@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/wait_ready.h"
 #include "monitor/thresholds.h"
 #include "monitor/verdict_wire.h"
 
@@ -40,8 +41,7 @@ class Lease {
       const double now = monotonic_seconds();
       if (now - renewed_ > kLeaseSeconds) return false;
       if (now >= until) return true;
-      pollfd input = {STDIN_FILENO, POLLIN, 0};
-      if (::poll(&input, 1, static_cast<int>(1000 * std::min(until - now, 0.2)) + 1) <= 0) continue;
+      if (!wait_ready(STDIN_FILENO, POLLIN, std::min(until, renewed_ + kLeaseSeconds))) continue;
       char bytes[4096];
       const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof bytes);
       if (got <= 0) return false;

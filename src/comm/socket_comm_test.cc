@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "comm/socket_meeting.h"
 #include "comm/tcp.h"
 
@@ -270,6 +271,25 @@ TEST(SocketMeeting, ARankOfAnotherRunIsTurnedAway) {
   const Met met = meet(2, {guest(1, 2, "other")}, 1);
   EXPECT_THAT(met.host.what(), HasSubstr("missing: rank 1"));
   EXPECT_THAT(met.guests[0].what(), HasSubstr("another run"));
+}
+
+TEST(Tcp, AConnectionThatWaitsEndsWithASignal) {
+  const int listening = *tcp::listen_on(0, true, 0);  // one may wait to be taken; calls after it hear nothing
+  const std::string port = std::to_string(tcp::port_of(listening));
+  const int first = *tcp::connect_to("127.0.0.1", port);
+  std::thread stops([] {
+    ::usleep(300000);
+    set_interrupt_for_test(SIGTERM);
+  });
+  const double began = monotonic_seconds();
+  const Result<int> second = tcp::connect_to("127.0.0.1", port);
+  EXPECT_FALSE(second.ok());
+  EXPECT_GE(monotonic_seconds() - began, 0.2) << "it was refused, not left waiting";
+  EXPECT_LT(monotonic_seconds() - began, 20);
+  stops.join();
+  set_interrupt_for_test(0);
+  ::close(first);
+  ::close(listening);
 }
 
 TEST(SocketMeeting, StrangersAreNotCounted) {

@@ -84,9 +84,8 @@ Result<int> connect_to(const std::string& host, const std::string& port) {
   int fd = -1, error = 0;
   for (const addrinfo* a = found; a != nullptr && fd < 0; a = a->ai_next) {
     fd = ::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-    if (fd < 0) continue;
-    error = connect_in_slices(fd, *a);
-    if (error != 0) {
+    error = fd < 0 ? errno : connect_in_slices(fd, *a);
+    if (fd >= 0 && error != 0) {
       ::close(fd);
       fd = -1;
     }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/interrupt.h"
 #include "base/test_directory.h"
 #include "monitor/kept_tables.h"
 #include "monitor/orphans.h"
@@ -374,12 +375,14 @@ TEST(Target, NothingOfThatName) {
       << "half of all processes have it open";
 }
 
-TEST(Orphans, AWorkerWhoseRunDiedIsFoundAndEndedByItsRunId) {
-  ::setenv("EAGLET_RUN_ID", "orphan-test-5c1e", 1);
+/// A worker that goes on while its run is dead.
+void leave_a_worker(const char* run_id, bool hears_term) {
+  ::setenv("EAGLET_RUN_ID", run_id, 1);
   const pid_t leader = ::fork();
   if (leader == 0) {
     ::setsid();
     if (::fork() == 0) {
+      if (!hears_term) ::signal(SIGTERM, SIG_IGN);
       ::execl("/bin/sleep", "sleep", "60", nullptr);
       ::_exit(127);
     }
@@ -389,13 +392,19 @@ TEST(Orphans, AWorkerWhoseRunDiedIsFoundAndEndedByItsRunId) {
   ::unsetenv("EAGLET_RUN_ID");
   ::waitpid(leader, nullptr, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
+}
+
+std::vector<Orphan> orphans_of(const char* run_id) {
+  std::vector<Orphan> found;
+  for (const Orphan& orphan : find_orphans(ProcReader(), nullptr, 0).orphans)
+    if (orphan.run_id == run_id) found.push_back(orphan);
+  return found;
+}
+
+TEST(Orphans, AWorkerWhoseRunDiedIsFoundAndEndedByItsRunId) {
+  leave_a_worker("orphan-test-5c1e", true);
   const ProcReader reader;
-  const auto of_test = [&] {
-    std::vector<Orphan> found;
-    for (const Orphan& orphan : find_orphans(reader, nullptr, 0).orphans)
-      if (orphan.run_id == "orphan-test-5c1e") found.push_back(orphan);
-    return found;
-  };
+  const auto of_test = [] { return orphans_of("orphan-test-5c1e"); };
   const auto found = of_test();
   ASSERT_EQ(found.size(), 1u);
   EXPECT_NE(found[0].proof.find("parent is gone"), std::string::npos);
@@ -403,6 +412,23 @@ TEST(Orphans, AWorkerWhoseRunDiedIsFoundAndEndedByItsRunId) {
   EXPECT_EQ(of_test().size(), 1u) << "ended by the wrong run id";
   EXPECT_TRUE(end_orphans(found, "orphan-test-5c1e", 2, reader).empty());
   EXPECT_TRUE(of_test().empty());
+}
+
+TEST(Orphans, WhoStopsTheWaitDoesNotAskForKill) {
+  leave_a_worker("orphan-test-7b2d", false);
+  const auto found = orphans_of("orphan-test-7b2d");
+  ASSERT_EQ(found.size(), 1u);
+  std::thread stops([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    set_interrupt_for_test(SIGINT);
+  });
+  const double began = monotonic_seconds();
+  EXPECT_EQ(end_orphans(found, "orphan-test-7b2d", 60, ProcReader()).size(), 1u);
+  EXPECT_LT(monotonic_seconds() - began, 20);
+  stops.join();
+  set_interrupt_for_test(0);
+  EXPECT_EQ(orphans_of("orphan-test-7b2d").size(), 1u) << "TERM was asked for, KILL was not";
+  EXPECT_TRUE(end_orphans(found, "orphan-test-7b2d", 0.1, ProcReader()).empty());
 }
 
 }  // namespace

@@ -125,9 +125,9 @@ namespace {
 /// another word; the usual one; the slow one.
 Status set_windows(const std::string& text, Thresholds* thresholds) {
   std::vector<double> seconds;
-  for (const std::string_view word : split(text, ','))
-    if (const auto value = number(word); value && std::isfinite(*value)) seconds.push_back(*value);
-  if (seconds.size() != 3 || !(0 < seconds[0] && seconds[0] <= seconds[1] && seconds[1] <= seconds[2]))
+  for (const std::string_view word : split(text, ',')) seconds.push_back(number(word).value_or(std::nan("")));
+  if (seconds.size() != 3 ||
+      !(0 < seconds[0] && seconds[0] <= seconds[1] && seconds[1] <= seconds[2] && std::isfinite(seconds[2])))
     return Status(StatusCode::kConfig,
                   "'windows_s=" + text + "' is not three times in seconds, short to long", {},
                   "for example windows_s=15,60,300");

@@ -43,7 +43,8 @@ TEST(Thresholds, TheThreeWindowsTogether) {
   EXPECT_EQ(t.slow_window_seconds, 100);
   for (const char* wrong :
        {"windows_s", "windows_s=", "windows_s=60", "windows_s=15,60", "windows_s=60,15,300",
-        "windows_s=0,60,300", "windows_s=15,60,nan", "windows_s=15,60,300,900", "windows_s=a,b,c"})
+        "windows_s=0,60,300", "windows_s=15,60,nan", "windows_s=15,60,300,900", "windows_s=a,b,c",
+        "windows_s=15,x,60,300", "windows_s=15,60,inf"})
     EXPECT_FALSE(set_threshold(wrong, &t).ok()) << wrong;
   EXPECT_EQ(t.window_seconds, 20) << "what is wrong changes nothing";
 }

@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "train/toy_run_test.h"
+#include "train/trainer_state.h"
 
 namespace eaglet {
 namespace {
@@ -31,6 +32,20 @@ void save(const std::string& checkpoints, std::int64_t step) {
 
 void cut_file(const std::string& path) {
   fs::resize_file(path, fs::file_size(path) - 1);
+}
+
+TEST(TrainerState, TokensOfAnOlderRunStayUnknown) {
+  TrainerState state;
+  state.step = 0;
+  state.batches_per_epoch = 4;
+  state.advance(2, 100);
+  Json json = trainer_state_to_json(state);
+  EXPECT_EQ(trainer_state_from_json(json)->tokens, 100);
+  json.erase("tokens");
+  TrainerState older = *trainer_state_from_json(json);
+  older.advance(2, 100);
+  EXPECT_EQ(older.tokens, -1);
+  EXPECT_EQ(older.step, 2);
 }
 
 TEST(CheckpointName, OnlyExactNamesAreCheckpoints) {
