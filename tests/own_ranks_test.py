@@ -196,7 +196,8 @@ enabled = false
         return [EAGLET, "--progress", "plain", "run", f"{root}/recipe.toml", "--output-dir", f"{root}/{name}", *[w for s in settings for w in ("--set", s)]]
 
     def started(name, step):
-        process = subprocess.Popen(words(name, "train.max_steps=100000", "train.scheduler_type=constant"), stdout=subprocess.PIPE,
+        process = subprocess.Popen(words(name, "train.max_steps=100000", "train.scheduler_type=constant", "run.rank_timeout=33",
+                                         "run.shard_optimizer=true"), stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
         STARTED.append(process)
         until = time.monotonic() + 60
@@ -219,6 +220,9 @@ enabled = false
     last = records(root, "long/draft", "checkpoint")[-1]["step"]
     process = started("long", last + 3)
     lost = next(pid for pid in children(process.pid) if rank_of(pid) == 1)
+    with open(f"/proc/{lost}/cmdline", encoding="utf-8") as file:
+        told = file.read().split("\0")
+    assert "--shard-optimizer" in told and told[told.index("--rank-timeout") + 1] == "33", told
     os.kill(lost, signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 69 and f"rank 1 of 2 (pid {lost}) was killed by signal 9" in errors, (process.returncode, errors[-3000:])
